@@ -44,6 +44,12 @@ check: ## Format, lints, documentation, walls between rooms, dependencies
 	@scripts/setup test
 	@scripts/check
 
+.PHONY: contract-long
+contract-long: ## Twenty thousand made-up requests, compared with the OpenAPI document (some minutes)
+	@scripts/setup test
+	@$(BUILD)
+	@cargo test --workspace --test contract -- --ignored --nocapture
+
 .PHONY: model
 model: ## Explore the model of the protocol for one fault more than the tests do (some minutes, 6 GiB)
 	@cargo test --release -p deskgate-gateway --test api protocol:: -- --ignored --nocapture
@@ -82,6 +88,12 @@ faults: ## Break everything on purpose, and judge by its witnesses; FAULTS=n SEE
 	@scripts/setup test
 	@$(FAULTS_BUILD)
 	@exec "$${CARGO_TARGET_DIR:-target}/debug/faults"
+
+.PHONY: hostile
+hostile: ## A hostile gateway and a hostile device against the real programs; SIDE=gateway|device ONLY=text
+	@scripts/setup test
+	@cargo build --workspace --bin deskgate --bin deskgate-gateway --bin hostile
+	@exec "$${CARGO_TARGET_DIR:-target}/debug/hostile"
 
 .PHONY: load
 load: ## Much at once, and whether anything was lost; LEVELS=L1,L3,L4,L6 LOAD_SECONDS=n RATE=n DEVICES=n RUNS=n

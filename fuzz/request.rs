@@ -3,7 +3,7 @@
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::{HeaderMap, Request};
+use axum::http::{HeaderMap, HeaderValue, Request};
 use http_body_util::BodyExt;
 use serde_json::Value;
 use tower::ServiceExt;
@@ -60,7 +60,10 @@ pub(crate) fn request(bytes: &[u8], names: &Names) -> Option<Request<Body>> {
         let colon = line.iter().position(|byte| *byte == b':')?;
         request = request.header(&line[..colon], line[colon + 1..].trim_ascii());
     }
-    request.body(Body::from(body)).ok()
+    let mut request = request.body(Body::from(body)).ok()?;
+    // Every client sends one.
+    request.headers_mut().entry("host").or_insert(HeaderValue::from_static("localhost"));
+    Some(request)
 }
 
 /// Replaces placeholders by names.

@@ -1,8 +1,12 @@
 //! The agent's folder, and the paths of its files.
 
+use std::fs::Permissions;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+/// The mode of the agent's folder.
+const OWNER_ONLY: u32 = 0o700;
 
 /// The agent's own folder. `DESKGATE_HOME` selects another one, so several agents can run on one computer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,14 +65,19 @@ impl Home {
         config.map(|config| config.join("systemd/user"))
     }
 
-    /// Creates the folder with mode 0700, or checks that only its owner can change it.
+    /// Creates the folder with mode 0700, or gives an existing one that mode if only its owner can change it.
     ///
     /// # Errors
     /// It cannot be created, or others can change it.
     pub fn prepare(&self) -> Result<(), HomeError> {
         let io = |source| HomeError::Io { path: self.0.clone(), source };
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.0).map_err(io)?;
-        self.check()
+        std::fs::DirBuilder::new().recursive(true).mode(OWNER_ONLY).create(&self.0).map_err(io)?;
+        self.check()?;
+        let mode = std::fs::metadata(&self.0).map_err(io)?.permissions().mode() & 0o777;
+        if mode & !OWNER_ONLY != 0 {
+            std::fs::set_permissions(&self.0, Permissions::from_mode(OWNER_ONLY)).map_err(io)?;
+        }
+        Ok(())
     }
 
     /// Checks that only its owner can change the existing folder.
@@ -108,6 +117,11 @@ impl Home {
     /// The host keys that the remote gateway announced.
     pub fn host_keys(&self) -> PathBuf {
         self.0.join("host_keys")
+    }
+
+    /// The gateways that this device was connected to.
+    pub fn known_gateways(&self) -> PathBuf {
+        self.0.join("known_gateways")
     }
 
     /// The model providers and their keys.
@@ -153,5 +167,27 @@ impl Home {
     /// The private socket.
     pub fn socket(&self) -> PathBuf {
         self.0.join("agent.sock")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_others_may_read_becomes_its_owners_alone() {
+        let place = tempfile::tempdir().expect("a folder");
+        let home = Home::at(place.path().join("home"));
+        let mode = || std::fs::metadata(home.path()).expect("there").permissions().mode() & 0o777;
+        let set = |mode| std::fs::set_permissions(home.path(), Permissions::from_mode(mode)).expect("ours");
+        home.prepare().expect("is made");
+        assert_eq!(mode(), 0o700);
+        set(0o755);
+        home.prepare().expect("is ours");
+        assert_eq!(mode(), 0o700);
+        // Others may have changed what is in it.
+        set(0o775);
+        assert!(matches!(home.prepare(), Err(HomeError::Loose { mode: 0o775, .. })));
+        assert_eq!(mode(), 0o775);
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use deskgate_gateway::tunnel::key_file;
 pub use deskgate_gateway::tunnel::key_file::KeyFileError;
 use deskgate_protocol::identity::PublicKey;
+use deskgate_protocol::receipt::jws::ReceiptSigner;
 use ed25519_dalek::SigningKey;
 
 /// This device's Ed25519 key. Clones share it; `Debug` shows its fingerprint only.
@@ -32,6 +33,11 @@ impl DeviceKey {
     /// The private half, for signing.
     pub fn signing_key(&self) -> &SigningKey {
         &self.0
+    }
+
+    /// Signs receipts with this key.
+    pub fn receipt_signer(&self) -> ReceiptSigner {
+        ReceiptSigner::new(self.0.clone())
     }
 
     /// The public half, by which a gateway identifies this device.

@@ -31,6 +31,7 @@ use deskgate_assistant::mcp::connections::Connections;
 use deskgate_assistant::providers::Providers;
 use deskgate_definition::KeyPlace;
 use deskgate_gateway::domain::devices as gateway_devices;
+use deskgate_gateway::http::gate::ConnectionGate;
 use deskgate_gateway::http::server::{self, ListenerAccess};
 use deskgate_gateway::store::cluster;
 use deskgate_gateway::{Gateway, Settings, StartError};
@@ -50,12 +51,13 @@ use cli::Signals;
 use config::{Home, HomeError};
 use dispatcher::{Dispatcher, DispatcherHandle, ExecuteFn};
 use identity::{DeviceKey, KeyFileError};
-use link::{BuiltInConnector, Connector, Credentials, HostedConnector, Link};
+use link::{BuiltInConnector, Connector, Credentials, HostedConnector, KnownGateways, Link};
 use local::commands::{AgentCommand, LineShutdown};
 use local::ended_runs::{self, EndedRuns, SharedEndedRuns};
 use local::handler::{ActiveConnection, RequestHandler};
 use local::health_memory::HealthMonitor;
 use local::launch::LaunchCodes;
+use local::reserve;
 use local::retention;
 use pages::Pages;
 use power::{AwakeStatus, KeepAwake};
@@ -146,7 +148,15 @@ pub async fn run(home: &Home, signals: Signals) -> Result<(), AgentError> {
     if let Err(error) = deskgate_tools::sandbox::remove_left(&home.scratch()) {
         tracing::warn!(%error, "temporary files of earlier runs cannot be removed");
     }
+    for service in store.services().list().await? {
+        let published = service.published.as_ref().map(|version| &version.definition);
+        for definition in published.into_iter().chain([&service.draft]) {
+            deskgate_tools::sandbox::remove_left_stand_ins(&definition.working_directory, &definition.protected);
+        }
+    }
+    services::note_folders(&store.services()).await?;
     let key = DeviceKey::load_or_create(&home.key())?;
+    let store = store.signing_with(key.receipt_signer());
     name_device(&store).await?;
     let path = home.socket();
     let listener = socket::bind(&path, 0o600).map_err(|source| AgentError::Socket { path: path.clone(), source })?;
@@ -162,6 +172,7 @@ pub async fn run(home: &Home, signals: Signals) -> Result<(), AgentError> {
         key: key.clone(),
         token_file: home.control_token(),
         host_keys_file: home.host_keys(),
+        known_gateways_file: home.known_gateways(),
         home: std::env::var_os("HOME").map(PathBuf::from),
         providers: accounts.clone(),
         mcp_servers: servers.clone(),
@@ -174,6 +185,7 @@ pub async fn run(home: &Home, signals: Signals) -> Result<(), AgentError> {
         health: HealthMonitor::default(),
         checking: services::CheckProgress::default(),
         keep_awake: watch::Sender::new(store.settings().get::<KeepAwake>().await?),
+        access_changes: watch::Sender::new(()),
     };
     let keep_awake = handler.keep_awake.subscribe();
     let close = CancellationToken::new();
@@ -186,6 +198,8 @@ pub async fn run(home: &Home, signals: Signals) -> Result<(), AgentError> {
     });
     let _looking = spawn_restarting("health", over(handler.clone(), local::health::follow));
     let _forgetting = spawn_restarting("retention", over(handler.clone(), retention::follow));
+    let held = health::reserve::Reserve::of(home.path());
+    let holding = spawn_restarting("reserve", over(handler.clone(), reserve::follow));
     let _notifying = spawn_restarting("notifications", over(handler.clone(), local::notices::follow));
     let socket = needed("private socket", local::request::serve(listener, handler, close.clone()));
     let mut agent = Agent {
@@ -202,6 +216,8 @@ pub async fn run(home: &Home, signals: Signals) -> Result<(), AgentError> {
         broken,
     };
     let ended = Box::pin(agent.work()).await;
+    drop(holding);
+    held.end();
     agent.active_connections.send_replace(None);
     // A late command is answered by the end of its channel.
     drop(agent);
@@ -239,11 +255,15 @@ async fn serve_pages(handler: RequestHandler, stop: CancellationToken) {
         Err(error) => return tracing::error!(%error, "no port of 127.0.0.1 is free for the management pages"),
     };
     let pages = match listener.local_addr() {
-        Ok(address) => Pages::new(handler, address, stop.clone()).await,
+        Ok(address) => Pages::new(handler, address, Arc::new(Timestamp::now), stop.clone()).await,
         Err(error) => return tracing::error!(%error, "the management pages have no address"),
     };
     match pages {
-        Ok(pages) => server::serve(listener, ListenerAccess::default(), pages::router(pages), PAGE_LIMITS, stop).await,
+        Ok(pages) => {
+            let gate = Some(ConnectionGate::new(pages::owner::is_owner, &pages::owner::refusal()));
+            let entrance = ListenerAccess { gate, ..ListenerAccess::default() };
+            server::serve(listener, entrance, pages::router(pages), PAGE_LIMITS, stop).await;
+        }
         Err(error) => tracing::error!(%error, "the management pages cannot be shown"),
     }
 }
@@ -445,13 +465,22 @@ impl Agent {
         }
     }
 
+    fn known_gateways(&self) -> Option<KnownGateways> {
+        Some(KnownGateways::new(self.home.known_gateways()))
+    }
+
     /// The connector for the configured gateway; the gateway itself if it is built in.
     async fn reach(&self, connection: &ConnectionSettings) -> Result<GatewayRoute, AgentError> {
+        let (key, journal_id) = (self.key.clone(), Some(self.store.journal().id().await?));
         match connection.mode {
             Mode::Remote => {
                 let connector = Connector::Ssh(connection.saved.remote.ssh(self.home.host_keys())?);
                 let token = Some(token::load(&self.home.control_token())?);
-                Ok(GatewayRoute { connector, credentials: Credentials { key: self.key.clone(), token }, gateway: None })
+                Ok(GatewayRoute {
+                    connector,
+                    credentials: Credentials { key, token, known_gateways: self.known_gateways(), journal_id },
+                    gateway: None,
+                })
             }
             Mode::Hosted => {
                 let device_name = self.store.settings().device_name().await?.unwrap_or_default();
@@ -459,7 +488,7 @@ impl Agent {
                 let connector = Connector::Hosted(HostedConnector { gateway, token_manager, device_name });
                 Ok(GatewayRoute {
                     connector,
-                    credentials: Credentials { key: self.key.clone(), token: None },
+                    credentials: Credentials { key, token: None, known_gateways: self.known_gateways(), journal_id },
                     gateway: None,
                 })
             }
@@ -480,7 +509,9 @@ impl Agent {
                     std::future::ready(Ok(stream))
                 };
                 let connector = Connector::BuiltIn(BuiltInConnector::new(open));
-                let credentials = Credentials { key: self.key.clone(), token: Some(gateway.control_token().clone()) };
+                let token = Some(gateway.control_token().clone());
+                // Whatever gateway is in this process is this device's own.
+                let credentials = Credentials { key, token, known_gateways: None, journal_id };
                 Ok(GatewayRoute { connector, credentials, gateway: Some(gateway) })
             }
         }

@@ -10,7 +10,7 @@ use deskgate_store::Setting;
 use serde::{Deserialize, Serialize};
 
 use crate::account::GatewayAddress;
-use crate::link::{HostPin, PinnedFingerprint, Ssh};
+use crate::link::{FollowedKeysFile, HostPin, PinnedFingerprint, Ssh};
 pub use crate::power::KeepAwake;
 
 /// The settings of desktop notifications.
@@ -81,6 +81,15 @@ pub struct Remote {
     pub host_key: Option<String>,
     /// Or a known-hosts file that must hold it.
     pub known_hosts: Option<PathBuf>,
+    /// How often the owner has pinned, the same key or another one: each time ends what a server announced before.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub pin_count: u32,
+}
+
+// serde passes a reference.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 impl Default for Remote {
@@ -91,6 +100,7 @@ impl Default for Remote {
             control_socket: "/run/deskgate/control.sock".to_owned(),
             host_key: None,
             known_hosts: None,
+            pin_count: 0,
         }
     }
 }
@@ -170,6 +180,9 @@ pub struct ConnectionEdit {
     /// See [`Hosted::gateway_address`].
     #[serde(default)]
     pub gateway_address: Option<String>,
+    /// Whether the owner pins: the fingerprint counts alone from then on, also if it is the pinned one already.
+    #[serde(default)]
+    pub pins: bool,
 }
 
 deskgate_protocol::words! {
@@ -252,6 +265,8 @@ impl ConnectionSettings {
                     draft.host_key = edit.host_key.filter(|fingerprint| !fingerprint.is_empty());
                     draft.known_hosts = edit.known_hosts.filter(|file| !file.as_os_str().is_empty());
                 }
+                let pinned = self.saved.remote.pin_count;
+                draft.pin_count = if edit.pins { pinned.saturating_add(1) } else { draft.pin_count.max(pinned) };
                 if *draft == self.saved.remote {
                     self.remote_draft = None;
                 }
@@ -279,8 +294,11 @@ impl ConnectionSettings {
                 self.builtin_draft = None;
             }
             Mode::Remote => {
-                let draft = self.remote_draft.clone().unwrap_or_else(|| self.saved.remote.clone());
+                let mut draft = self.remote_draft.clone().unwrap_or_else(|| self.saved.remote.clone());
                 draft.check()?;
+                let pinned = self.saved.remote.pin_count;
+                let is_same = draft.pinned_server() == self.saved.remote.pinned_server();
+                draft.pin_count = if is_same { draft.pin_count.max(pinned) } else { pinned.saturating_add(1) };
                 self.saved.remote = draft;
                 self.remote_draft = None;
             }
@@ -297,6 +315,12 @@ impl ConnectionSettings {
             self.pause_access = true;
         }
         Ok(())
+    }
+
+    /// Pins the saved fingerprint anew: it counts alone from now on.
+    pub fn pin_anew(&mut self) {
+        let remote = &mut self.saved.remote;
+        remote.pin_count = remote.pin_count.saturating_add(1);
     }
 
     /// Whether both lead to the same gateway, so that active runs can stay.
@@ -369,6 +393,11 @@ impl Remote {
         if problems.is_empty() { Ok(()) } else { Err(InvalidSettings(problems)) }
     }
 
+    /// What the owner pins: a key, for an address.
+    fn pinned_server(&self) -> (Option<(String, u16)>, Option<HostPin>) {
+        (self.host_and_port().ok(), self.pin().ok())
+    }
+
     /// The SSH target of the fields; `followed`: the file for the host keys that the server announces.
     ///
     /// # Errors
@@ -379,6 +408,7 @@ impl Remote {
         let (host, port) = self.host_and_port().map_err(one)?;
         let pin = self.pin().map_err(one)?;
         let (user, socket_path) = (self.ssh_user.clone(), self.control_socket.clone());
+        let followed = FollowedKeysFile { path: followed, pin_count: self.pin_count, read_only: false };
         Ok(Ssh { host, port, user, socket_path, pin, followed: Some(followed) })
     }
 
@@ -492,6 +522,64 @@ mod tests {
         assert!(same(|remote| remote.ssh_address += ":22"));
         assert!(!same(|remote| remote.ssh_address += ":23") && !same(|remote| remote.control_socket += "2"));
         assert!(!ConnectionSettings::default().same_gateway(&at(|_| ())));
+    }
+
+    fn pins(host_key: &str) -> ConnectionEdit {
+        ConnectionEdit { host_key: Some(host_key.to_owned()), pins: true, ..ConnectionEdit::default() }
+    }
+
+    #[test]
+    fn a_pin_counts_once_saved_also_if_the_fingerprint_is_the_same() {
+        let pinned = "SHA256:5TYAUnj1p7hSySxwLSzuo2ncngeS76sPafw9EyRvV6g";
+        let mut connection = ConnectionSettings::default();
+        connection.edit(Mode::Remote, edit("gateway.example.com"));
+        connection.edit(Mode::Remote, pins(pinned));
+        connection.save(Mode::Remote).unwrap();
+        assert_eq!(connection.saved.remote.pin_count, 1);
+        connection.edit(Mode::Remote, pins(pinned));
+        assert_eq!(connection.saved.remote.pin_count, 1, "a draft changes nothing");
+        connection.save(Mode::Remote).unwrap();
+        assert_eq!(connection.saved.remote.pin_count, 2);
+        connection.save(Mode::Remote).unwrap();
+        assert_eq!(connection.saved.remote.pin_count, 2, "nobody pinned");
+    }
+
+    #[test]
+    fn a_form_that_is_sent_with_the_same_pin_pins_nothing_and_another_pin_or_address_does() {
+        let pinned = "SHA256:5TYAUnj1p7hSySxwLSzuo2ncngeS76sPafw9EyRvV6g";
+        let mut connection = ConnectionSettings::default();
+        let mut saved = |edit: ConnectionEdit| {
+            connection.edit(Mode::Remote, edit);
+            connection.save(Mode::Remote).unwrap();
+            connection.saved.remote.pin_count
+        };
+        let form = |ssh_address: &str, ssh_user: &str, host_key: &str| ConnectionEdit {
+            ssh_user: Some(ssh_user.to_owned()),
+            host_key: Some(host_key.to_owned()),
+            known_hosts: Some(PathBuf::new()),
+            ..edit(ssh_address)
+        };
+        assert_eq!(saved(form("gateway.example.com", "one", pinned)), 1);
+        assert_eq!(saved(form("gateway.example.com:22", "two", pinned)), 1);
+        assert_eq!(saved(form("gateway.example.com:23", "two", pinned)), 2);
+        assert_eq!(saved(form("gateway.example.com:23", "two", "")), 3);
+    }
+
+    #[test]
+    fn a_draft_from_before_a_pin_does_not_take_it_back() {
+        let mut connection = ConnectionSettings::default();
+        connection.edit(Mode::Remote, edit("gateway.example.com"));
+        connection.save(Mode::Remote).unwrap();
+        let user = |name: &str| ConnectionEdit { ssh_user: Some(name.to_owned()), ..ConnectionEdit::default() };
+        connection.edit(Mode::Remote, user("other"));
+        connection.pin_anew();
+        let pinned = connection.saved.remote.pin_count;
+        connection.save(Mode::Remote).unwrap();
+        assert_eq!(connection.saved.remote.pin_count, pinned);
+        connection.edit(Mode::Remote, user("third"));
+        connection.pin_anew();
+        connection.edit(Mode::Remote, user("other"));
+        assert!(connection.remote_draft.is_none(), "it says what is saved");
     }
 
     #[test]

@@ -2,6 +2,8 @@
 "use strict";
 
 const byId = (id) => document.getElementById(id);
+// The pages lie below a path of their own.
+const ours = (page) => new URL(page, document.querySelector("header .name").href);
 const say = (text) => { const place = byId("said"); if (place) place.textContent = text; };
 
 // A launch link sends its code by itself, but not while a browser only loads the page ahead.
@@ -87,7 +89,7 @@ async function refresh(topics) {
   const itself = await fetchPage(location.href);
   // What was in the way has passed.
   if (itself && document.querySelector("[data-passes]")) { location.replace(location.href); return; }
-  const fresh = itself ?? await fetchPage("/help");
+  const fresh = itself ?? await fetchPage(ours("help"));
   if (!fresh) return;
   await released;
   // The address of a form that failed may show another page, too.
@@ -213,8 +215,15 @@ if (document.body.hasAttribute("data-live-pages")) {
       [...wanted].forEach(want);
     }, 60);
   };
+  const isSignedOut = () => fetch(ours("help"), { method: "HEAD" }).then((answer) => answer.status === 401, () => false);
+  // What somebody is writing stays, so that it can be copied.
+  const leave = () => {
+    if (!document.activeElement.matches("input, textarea, select")) { location.replace(location.pathname + location.search); return; }
+    show("Signed out. Open these pages again with: deskgate open");
+    say("Signed out");
+  };
   const connect = () => {
-    const stream = new EventSource("/live");
+    const stream = new EventSource(ours("live"));
     stream.addEventListener("hello", () => {
       const again = lost !== null;
       lost = null;
@@ -222,11 +231,13 @@ if (document.body.hasAttribute("data-live-pages")) {
       if (again) { say("Live again"); want("everything"); }
     });
     stream.addEventListener("changed", (event) => want(event.data));
-    stream.addEventListener("error", () => {
+    stream.addEventListener("error", async () => {
       lost ??= new Date().toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
       state();
-      // A browser gives up for good when it is answered with an error, as while the agent starts.
-      if (stream.readyState === EventSource.CLOSED) setTimeout(connect, 2000);
+      // A browser gives up for good when it is answered with an error: while the agent starts, or without a session.
+      if (stream.readyState !== EventSource.CLOSED) return;
+      if (await isSignedOut()) leave();
+      else setTimeout(connect, 2000);
     });
     addEventListener("pagehide", () => stream.close(), { once: true });
   };

@@ -9,6 +9,7 @@ use std::sync::LazyLock;
 use deskgate_protocol::RunId;
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::{DeviceEvent, InFlightStatus, Offer, ToolKind};
+use deskgate_protocol::receipt::jws::ReceiptSigner;
 use deskgate_protocol::run::{Effects, FinishReason, Input, Outcome, RunResult, Usage};
 use deskgate_store::Store;
 use deskgate_store::journal::{JournalEntry, TakeOutcome};
@@ -81,7 +82,7 @@ async fn look(path: &Path, rows: Option<&Rows>) {
         let _ = store.approvals().get(approval.approval_id).await;
     }
     let _ = store.audit().list(None, 100).await;
-    let _ = store.transcripts().of(CONVERSATION.parse().expect("an identifier"), 1).await;
+    let _ = store.transcripts().seen_by(&offer(4)).await;
     for number in 1..=5 {
         let _ = (journal.offer(run(number)).await, journal.evidence(run(number)).await);
         let _ = journal.has_ended(run(number)).await;
@@ -208,7 +209,7 @@ static TEMPLATE: LazyLock<Vec<u8>> = LazyLock::new(|| {
 });
 
 async fn furnish(path: &Path) {
-    let store = Store::open(path).await.expect("opens");
+    let store = Store::open(path).await.expect("opens").signing_with(ReceiptSigner::from_seed([7; 32]));
     let journal = store.journal();
     for number in 1..=5 {
         journal.take(&offer(number)).await.expect("taken");
@@ -221,7 +222,7 @@ async fn furnish(path: &Path) {
         service: "invoices".to_owned(),
         subject: Some("anna".to_owned()),
         why: "because".to_owned(),
-        again: false,
+        follows: None,
         expiry: std::time::Duration::from_secs(3600),
     };
     store.ledger(run(2), 1).ask(call("call_2"), asking).await.expect("asked");

@@ -13,7 +13,7 @@ use deskgate_gateway::signing::SigningSecret;
 use deskgate_gateway::tunnel::HostKey;
 use deskgate_protocol::GatewayId;
 use deskgate_protocol::canonical::Sha256Digest;
-use deskgate_protocol::identity::{HelloProof, IdentityFile, PublicKey};
+use deskgate_protocol::identity::{HelloProof, IdentityFile, PublicKey, RecognisedServer};
 use deskgate_protocol::management::WebhookScheme;
 use deskgate_protocol::secret::{ApplicationKey, ControlToken};
 use ed25519_dalek::SigningKey;
@@ -53,7 +53,8 @@ fn public_key(text: &str) {
     }
     // A proof with an arbitrary signature.
     let gateway_id = GatewayId::from(EMPTY);
-    let proof = HelloProof { gateway_id, nonce: "n", gateway_version: "0.1.0", device_version: "0.1.0" };
+    let server = &RecognisedServer::HostKey(PUBLIC[1]);
+    let proof = HelloProof { gateway_id, nonce: "n", gateway_version: "0.1.0", device_version: "0.1.0", server };
     assert!(!proof.verify(&PUBLIC[0], text), "a forged proof");
 }
 

@@ -10,12 +10,15 @@
 //! | [`signatures`] | signatures of incoming webhooks |
 //! | [`mapping`] | an event's mapping: condition, paths, template |
 //! | [`configuration`] | the gateway's file, environment and flags; the device's connection |
+//! | [`balancers`] | the header of a balancer's connection |
 //! | [`keys`] | keys, identity files, known hosts, secrets |
+//! | [`receipts`] | what devices sign about their runs, and records of runs |
 //! | [`paths`] | the paths of tool calls |
 
 // The fuzzer uses it as a library, a test as a module; its items have no other users.
 #![allow(unreachable_pub)]
 
+pub mod balancers;
 pub mod configuration;
 pub mod cursors;
 pub mod destinations;
@@ -24,6 +27,7 @@ pub mod journal;
 pub mod keys;
 pub mod mapping;
 pub mod paths;
+pub mod receipts;
 pub mod signatures;
 
 use std::path::Path;

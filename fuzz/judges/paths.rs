@@ -5,8 +5,8 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::symlink;
 use std::path::{Component, Path, PathBuf};
 
+use deskgate_definition::ToolName;
 use deskgate_definition::tool::ToolOutput;
-use deskgate_definition::{Network, ToolName};
 use deskgate_tools::Toolbox;
 use deskgate_tools::engine::workspace::{LinkPolicy, Workspace, WorkspaceOptions};
 use serde_json::{Value, json};
@@ -77,7 +77,7 @@ impl World {
             symlink(target, inside.join(name)).expect("linked");
         }
         let own = inside.join("agent");
-        let ground = WorkspaceOptions { directory: &inside, own_folder: &own, protected: &[], network: Network::None };
+        let ground = WorkspaceOptions::of(&inside, &own);
         let workspace = Workspace::open(ground).expect("opens");
         let tools = Toolbox::open(&ToolName::WORKSPACE_TOOLS, &[], ground).expect("opens");
         Self { _folder: folder, base, inside, workspace, tools }

@@ -1,6 +1,7 @@
 //! Encrypts private values that must be read again before they go into the database, with a key from a file.
 //!
-//! So a copy of the database contains no usable private key of a certificate, and no usable signing secret.
+//! So a copy of the database contains no usable private key of a certificate, and no usable signing secret. A key of its
+//! own, derived from the same file, tells a backup of this installation from any other.
 
 use std::fs::File;
 use std::io::Write;
@@ -10,6 +11,8 @@ use std::path::{Path, PathBuf};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::{hkdf, hmac};
+use zeroize::Zeroizing;
 
 /// The key file's name in the gateway's folder.
 pub const KEY_FILE_NAME: &str = "seal";
@@ -73,14 +76,7 @@ impl DataCipher {
     /// # Errors
     /// See [`EncryptionError`].
     pub fn load(path: &Path) -> Result<Self, EncryptionError> {
-        let io = |source| EncryptionError::Io { path: path.to_owned(), source };
-        let mode = std::fs::metadata(path).map_err(io)?.permissions().mode() & 0o777;
-        if mode & 0o007 != 0 {
-            return Err(EncryptionError::Loose { path: path.to_owned(), mode });
-        }
-        let text = std::fs::read_to_string(path).map_err(io)?;
-        let key = URL_SAFE_NO_PAD.decode(text.trim()).ok();
-        let key = key.and_then(|key| UnboundKey::new(&CHACHA20_POLY1305, &key).ok());
+        let key = UnboundKey::new(&CHACHA20_POLY1305, &read_key(path)?).ok();
         key.map(|key| Self(LessSafeKey::new(key))).ok_or_else(|| EncryptionError::NoKey { path: path.to_owned() })
     }
 
@@ -106,6 +102,57 @@ impl DataCipher {
         let opened = self.0.open_in_place(nonce, Aad::from(place), &mut text).map_err(|_| EncryptionError::OtherKey)?;
         Ok(opened.to_vec())
     }
+}
+
+/// Tells whether a backup was made with the sealing key of this installation, and is as it was made. From it nobody
+/// learns the sealing key.
+#[derive(Debug)]
+pub struct BackupKey {
+    key: hmac::Key,
+    id: String,
+}
+
+/// The purpose for which the key of backups is derived (RFC 5869, `info`).
+const BACKUP_KEY_PURPOSE: &[u8] = b"deskgate backup hmac-sha-256 1";
+/// Bytes of the identifier of a key.
+const KEY_ID_BYTES: usize = 8;
+
+impl BackupKey {
+    /// Derives it from the key in this file.
+    ///
+    /// # Errors
+    /// See [`EncryptionError`].
+    pub fn load(path: &Path) -> Result<Self, EncryptionError> {
+        let sealing_key = read_key(path)?;
+        let purpose = [BACKUP_KEY_PURPOSE];
+        let extracted = hkdf::Salt::new(hkdf::HKDF_SHA256, b"").extract(&sealing_key);
+        let derived = extracted.expand(&purpose, hmac::HMAC_SHA256).expect("the length of the hash is allowed");
+        let key = hmac::Key::from(derived);
+        let id = hmac::sign(&key, b"identifier").as_ref()[..KEY_ID_BYTES].iter().map(|b| format!("{b:02x}")).collect();
+        Ok(Self { key, id })
+    }
+
+    /// Names the key, and tells nothing about it.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Begins the authentication code (HMAC-SHA-256) of a backup.
+    pub fn begin(&self) -> hmac::Context {
+        hmac::Context::with_key(&self.key)
+    }
+}
+
+/// The key in a file that others cannot read.
+fn read_key(path: &Path) -> Result<Zeroizing<Vec<u8>>, EncryptionError> {
+    let io = |source| EncryptionError::Io { path: path.to_owned(), source };
+    let mode = std::fs::metadata(path).map_err(io)?.permissions().mode() & 0o777;
+    if mode & 0o007 != 0 {
+        return Err(EncryptionError::Loose { path: path.to_owned(), mode });
+    }
+    let text = Zeroizing::new(std::fs::read_to_string(path).map_err(io)?);
+    let key = URL_SAFE_NO_PAD.decode(text.trim()).ok().filter(|key| key.len() == KEY_BYTES);
+    key.map(Zeroizing::new).ok_or_else(|| EncryptionError::NoKey { path: path.to_owned() })
 }
 
 /// Writes a key into a file that only its owner can read. A key that another process created meanwhile stays.
@@ -149,6 +196,20 @@ mod tests {
         assert!(matches!(again.decrypt(&changed, "here"), Err(EncryptionError::OtherKey)));
         let other = DataCipher::load_or_create(&folder.path().join("other")).unwrap();
         assert!(matches!(other.decrypt(&sealed, "here"), Err(EncryptionError::OtherKey)));
+    }
+
+    #[test]
+    fn the_key_of_backups_is_the_same_for_one_sealing_key_and_another_for_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let [first, second] = ["seal", "other"].map(|name| folder.path().join(name));
+        for path in [&first, &second] {
+            DataCipher::load_or_create(path).unwrap();
+        }
+        let code = |path: &Path| BackupKey::load(path).unwrap().begin().sign().as_ref().to_vec();
+        assert_eq!(code(&first), code(&first));
+        assert_ne!(code(&first), code(&second));
+        let [one, other] = [&first, &second].map(|path| BackupKey::load(path).unwrap());
+        assert!(one.id() != other.id() && one.id().len() == 2 * KEY_ID_BYTES);
     }
 
     #[test]

@@ -24,6 +24,7 @@ pub mod metrics;
 pub mod networks;
 pub mod notify;
 pub mod ops;
+pub mod proxy_protocol;
 mod root;
 pub mod sd_notify;
 pub mod signals;

@@ -96,13 +96,15 @@ where
 /// Starts writing the log to standard error, in the format of this name.
 pub fn start(format: &str, filter: EnvFilter) {
     let terminal = std::io::stderr().is_terminal();
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| LogWriter(std::io::stderr()));
+    let colours = terminal && std::env::var_os("NO_COLOR").is_none();
+    let writer = move || LogWriter::new(std::io::stderr(), colours);
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
     match format {
         "json" => builder.fmt_fields(JsonFields).event_format(JsonFormat).init(),
         "journald" => builder.with_ansi(false).event_format(JournalFormat).init(),
         "auto" if is_journal() => builder.with_ansi(false).event_format(JournalFormat).init(),
         "auto" if !terminal => builder.fmt_fields(JsonFields).event_format(JsonFormat).init(),
-        _ => builder.with_ansi(terminal && std::env::var_os("NO_COLOR").is_none()).with_target(false).init(),
+        _ => builder.with_ansi(colours).with_target(false).init(),
     }
 }
 

@@ -328,11 +328,15 @@ fn settings(config: &Config, migrate: bool) -> Result<Settings, Failure> {
         seal_file: config.seal_file(),
         manager: ServiceNotifier::find(|name| std::env::var_os(name)),
         callbacks_ca_file: text("callbacks.ca_file").map(PathBuf::from),
-        allowlist_is_the_desktops: false,
+        callback_addresses: config.callback_addresses().map_err(not_set_up)?,
+        is_built_in: false,
         listen: config.listen().map_err(not_set_up)?,
         tls: config.tls_files().map_err(not_set_up)?,
         acme: config.acme().map_err(not_set_up)?,
         trusted_proxies: config.trusted_proxies().map_err(not_set_up)?,
+        balancers: config.balancers("server").map_err(not_set_up)?,
+        sshd_host_keys: config.sshd_host_keys().map_err(not_set_up)?,
+        ssh_balancers: config.balancers("ssh").map_err(not_set_up)?,
         forwarded_header: config.forwarded_header().map_err(not_set_up)?,
         public_url: text("server.public_url").map(|url| url.trim_end_matches('/').to_owned()),
         ssh_listen: config.ssh_listen().map_err(not_set_up)?,
@@ -385,6 +389,7 @@ async fn migrate(config: &Config, command: MigrateCommand, out: Output) -> Resul
             Ok(())
         }
         MigrateCommand::Run => {
+            database.check(&client).await.map_err(not_set_up)?;
             let now = migrate::run(&mut client).await.map_err(failed)?;
             out.result("migrate/1", &json!({ "applied_now": now }), || match now.len() {
                 0 => "nothing to do".to_owned(),

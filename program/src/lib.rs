@@ -6,7 +6,7 @@
 //! | [`exit`], [`output`] | how a command ends, and what it prints |
 //! | [`terminal`], [`visible`] | where printed bytes go, with foreign text made visible |
 //! | [`records`] | records found, listed and shown, the same for every noun |
-//! | [`confirmation`], [`duration`] | asks before what cannot be undone; reads times and waits |
+//! | [`confirmation`], [`duration`], [`text_file`] | asks before what cannot be undone; reads times, waits, and the files a command is given |
 //! | [`man`] | manual pages, made of what the commands' help says |
 //! | [`socket`], [`token`] | the private socket that a command line asks its daemon on; the control token's file |
 //! | [`public_hosts`] | the public Internet: its names, URLs and addresses |
@@ -31,5 +31,6 @@ pub mod socket;
 pub mod support;
 pub mod tasks;
 pub mod terminal;
+pub mod text_file;
 pub mod token;
 pub mod visible;

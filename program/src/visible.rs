@@ -1,6 +1,8 @@
 //! Shows the text of an assistant or a caller as it is: control characters do not reach the terminal, and nothing is
 //! reordered, joined or hidden.
 
+use deskgate_protocol::hidden::{hides, is_symbol, joins};
+
 /// Text of several lines, as it is printed: line breaks and tabs stay.
 pub fn text(text: &str) -> String {
     named(text, |c| hides(c) && c != '\n')
@@ -25,24 +27,50 @@ pub fn line(text: &str) -> String {
     named(text, hides)
 }
 
-/// A log on its way to a terminal or a file: what would steer, reorder or hide is named, whoever wrote it. Escape
-/// characters pass, because a log's own colours are made of them; `tracing_subscriber` escapes those in values.
+/// A log on its way to a terminal or a file: what would steer, reorder, hide or break a line is named, whoever wrote it.
+/// One write is one line, as `tracing_subscriber` makes them. Escape characters pass only as a log's own colours.
 #[derive(Debug)]
-pub struct LogWriter<W>(pub W);
+pub struct LogWriter<W> {
+    to: W,
+    colours: bool,
+}
+
+impl<W> LogWriter<W> {
+    /// A writer to a place that shows colours, or does not.
+    pub fn new(to: W, colours: bool) -> Self {
+        Self { to, colours }
+    }
+}
 
 impl<W: std::io::Write> std::io::Write for LogWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        if bytes.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\n' | b'\t' | 0x1b)) {
-            return self.0.write(bytes);
+        let (bytes, end) = bytes.strip_suffix(b"\n").map_or((bytes, ""), |line| (line, "\n"));
+        if bytes.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\t')) {
+            self.to.write_all(bytes)?;
+        } else {
+            self.to.write_all(coloured(&String::from_utf8_lossy(bytes), self.colours).as_bytes())?;
         }
-        let shown = named(&String::from_utf8_lossy(bytes), |c| hides(c) && !matches!(c, '\n' | '\u{1b}'));
-        self.0.write_all(shown.as_bytes())?;
-        Ok(bytes.len())
+        self.to.write_all(end.as_bytes())?;
+        Ok(bytes.len() + end.len())
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
-        self.0.flush()
+        self.to.flush()
     }
+}
+
+/// One line, in which only escape sequences that choose colours stay, if there are any.
+fn coloured(text: &str, colours: bool) -> String {
+    let mut parts = text.split('\u{1b}');
+    let mut shown = line(parts.next().unwrap_or_default());
+    for part in parts {
+        let is_colour = part
+            .strip_prefix('[')
+            .is_some_and(|rest| rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';').starts_with('m'));
+        shown.push_str(if colours && is_colour { "\u{1b}" } else { "<U+001B>" });
+        shown.push_str(&line(part));
+    }
+    shown
 }
 
 /// The text with some characters replaced by their names. What joins and colours an emoji stays where it does that.
@@ -60,16 +88,6 @@ fn named(text: &str, is_named: impl Fn(char) -> bool) -> String {
     shown
 }
 
-/// Variation selectors of emoji, and the joiner between two (Unicode Technical Standard 51).
-fn joins(c: char) -> bool {
-    matches!(c, '\u{fe0e}' | '\u{fe0f}' | '\u{200d}')
-}
-
-/// Arrows, symbols and pictographs: no script, in which a joiner could change what is read.
-fn is_symbol(c: char) -> bool {
-    matches!(c, '\u{2190}'..='\u{2bff}' | '\u{3030}' | '\u{303d}' | '\u{3297}' | '\u{3299}' | '\u{1f000}'..='\u{1faff}')
-}
-
 /// A block, each line after `margin`, so that no text can look like a line of the program's own.
 pub fn block(text: &str, margin: &str) -> String {
     text.split('\n').map(|part| format!("{margin}{}\n", line(part.strip_suffix('\r').unwrap_or(part)))).collect()
@@ -77,22 +95,6 @@ pub fn block(text: &str, margin: &str) -> String {
 
 fn name(c: char) -> String {
     format!("<U+{:04X}>", u32::from(c))
-}
-
-/// Whether a terminal would hide the character, or let it change the text around it.
-fn hides(c: char) -> bool {
-    match c {
-        '\t' => false,
-        _ if c.is_control() => true,
-        // Soft hyphen, Arabic letter mark, Mongolian vowel separator, fillers of Hangul.
-        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{115f}' | '\u{1160}' | '\u{3164}' | '\u{ffa0}' => true,
-        // Zero width and direction marks; line and paragraph separators, embeddings and overrides; invisible operators,
-        // isolates.
-        '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' => true,
-        // Variation selectors, byte order mark, annotations, tags.
-        '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}' => true,
-        _ => false,
-    }
 }
 
 #[cfg(test)]
@@ -107,12 +109,27 @@ mod tests {
         assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).expect("JSON"), value);
     }
 
+    fn logged(text: &str, colours: bool) -> String {
+        let mut log = Vec::new();
+        std::io::Write::write_all(&mut LogWriter::new(&mut log, colours), text.as_bytes()).expect("written");
+        String::from_utf8(log).expect("text")
+    }
+
     #[test]
     fn a_log_names_what_reorders_it_and_keeps_its_colours() {
-        let mut log = Vec::new();
         let line = "\u{1b}[32m INFO\u{1b}[0m run of \u{202e}txt.exe, Größe 😀\n";
-        std::io::Write::write_all(&mut LogWriter(&mut log), line.as_bytes()).expect("written");
-        assert_eq!(String::from_utf8(log).expect("text"), line.replace('\u{202e}', "<U+202E>"));
+        assert_eq!(logged(line, true), line.replace('\u{202e}', "<U+202E>"));
+        assert_eq!(logged("a plain line\n", false), "a plain line\n");
+    }
+
+    #[test]
+    fn no_value_in_a_log_steers_a_terminal_or_forges_a_line() {
+        let line = "WARN why=\u{1b}[2J\u{1b}]52;c;eA==\u{7}\n2026 INFO all is well\n";
+        let named = "WARN why=<U+001B>[2J<U+001B>]52;c;eA==<U+0007><U+000A>2026 INFO all is well\n";
+        for colours in [true, false] {
+            assert_eq!(logged(line, colours), named);
+        }
+        assert_eq!(logged("a \u{1b}[31mred\n", false), "a <U+001B>[31mred\n", "a file has no colours");
     }
 
     #[test]

@@ -1,6 +1,10 @@
 //! Canonical JSON (RFC 8785): one text for each value, independent of key order and white space.
+//!
+//! It differs in one point: whole numbers beyond 2^53 keep all their digits. RFC 8785 would round them, so that two
+//! different numbers had one text.
 
 use serde::Serialize;
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 /// A SHA-256 digest, written as 64 lower-case hexadecimal digits.
@@ -18,8 +22,51 @@ impl Sha256Digest {
     /// # Errors
     /// JSON cannot hold the value, such as a map with keys that are not text.
     pub fn of_json(value: &impl Serialize) -> Result<Self, serde_json::Error> {
-        serde_json_canonicalizer::to_vec(value).map(|bytes| Self::of(&bytes))
+        Self::of_value(&serde_json::to_value(value)?)
     }
+
+    /// The same of a value that is JSON already.
+    ///
+    /// # Errors
+    /// None that is known.
+    pub fn of_value(value: &Value) -> Result<Self, serde_json::Error> {
+        let mut text = Vec::new();
+        write(value, &mut text)?;
+        Ok(Self::of(&text))
+    }
+}
+
+/// Appends a value's canonical text.
+fn write(value: &Value, text: &mut Vec<u8>) -> Result<(), serde_json::Error> {
+    match value {
+        Value::Object(members) => {
+            let mut members: Vec<_> = members.iter().collect();
+            members.sort_unstable_by(|(one, _), (other, _)| one.encode_utf16().cmp(other.encode_utf16()));
+            text.push(b'{');
+            for (place, (name, value)) in members.into_iter().enumerate() {
+                if place > 0 {
+                    text.push(b',');
+                }
+                serde_json::to_writer(&mut *text, name)?;
+                text.push(b':');
+                write(value, text)?;
+            }
+            text.push(b'}');
+        }
+        Value::Array(values) => {
+            text.push(b'[');
+            for (place, value) in values.iter().enumerate() {
+                if place > 0 {
+                    text.push(b',');
+                }
+                write(value, text)?;
+            }
+            text.push(b']');
+        }
+        Value::Number(number) if number.is_f64() => serde_json_canonicalizer::to_writer(number, text)?,
+        other => serde_json::to_writer(text, other)?,
+    }
+    Ok(())
 }
 
 impl std::fmt::Display for Sha256Digest {
@@ -80,6 +127,23 @@ mod tests {
         let digest = |value| Sha256Digest::of_json(&value).expect("canonical");
         assert_eq!(digest(one.clone()), digest(other));
         assert_ne!(digest(one), digest(json!({"a": [true, "é"], "b": 2})));
+    }
+
+    #[test]
+    fn whole_numbers_beyond_2_to_53_differ_and_others_are_written_as_the_rfc_says() {
+        let digest =
+            |text: &str| Sha256Digest::of_value(&serde_json::from_str(text).expect("valid")).expect("canonical");
+        assert_ne!(digest("9223372036854775806"), digest("9223372036854775807"));
+        assert_ne!(digest("[-9007199254740993]"), digest("[-9007199254740992]"));
+        assert_eq!(digest("10000000000000000000"), digest("1e19"));
+        let rfc = |value: &Value| Sha256Digest::of(&serde_json_canonicalizer::to_vec(value).expect("canonical"));
+        let value = json!({
+            "numbers": [333333333.3333333, 1e30, 4.50, 2e-3, 1e-27, -0.0, 56.0, 9007199254740992u64],
+            "string": "\u{20ac}$\u{f}\nA'B\"\\\"/\u{7f}\u{2028}",
+            "literals": [null, true, false, {}, []],
+            "\u{20ac}": 1, "\r": 2, "\u{fb33}": 3, "1": 4, "\u{1f600}": 5, "\u{80}": 6, "\u{f6}": 7
+        });
+        assert_eq!(Sha256Digest::of_value(&value).expect("canonical"), rfc(&value));
     }
 
     #[test]

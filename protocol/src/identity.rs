@@ -16,7 +16,7 @@ use crate::time::Timestamp;
 pub const IDENTITY_FORMAT: &str = "deskgate-device/1";
 const KEY_TYPE: &str = "ssh-ed25519";
 const FILE_CONTEXT: &str = "deskgate device identity file v1";
-const HELLO_CONTEXT: &str = "deskgate control channel hello v1";
+const HELLO_CONTEXT: &str = "deskgate control channel hello v2";
 const HOST_KEY_CONTEXT: &str = "deskgate gateway host key v1";
 
 /// A device's public key, written as OpenSSH writes it: `ssh-ed25519 AAAA…`, without a comment.
@@ -213,7 +213,40 @@ fn message(parts: &[&str]) -> Vec<u8> {
     bytes
 }
 
-/// What a device signs to authenticate: this gateway, this session's nonce, both versions.
+/// By what a device recognised the server to which it says hello.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RecognisedServer {
+    /// By the SSH host key that it showed.
+    HostKey(PublicKey),
+    /// By the certificate for this address, as in `https://gateway.example.com`.
+    Origin(String),
+    /// The gateway is in the same process.
+    BuiltIn,
+}
+
+impl std::fmt::Display for RecognisedServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::HostKey(key) => f.write_str(&key.fingerprint()),
+            Self::Origin(origin) => f.write_str(origin),
+            Self::BuiltIn => f.write_str("the same process"),
+        }
+    }
+}
+
+impl RecognisedServer {
+    fn parts(&self) -> (&'static str, String) {
+        match self {
+            Self::HostKey(key) => ("host key", key.to_string()),
+            Self::Origin(origin) => ("origin", origin.clone()),
+            Self::BuiltIn => ("built in", String::new()),
+        }
+    }
+}
+
+/// What a device signs to authenticate: this gateway, this session's nonce, both versions, and the server that it
+/// recognised. So who is recognised as one server cannot pass the hello on to another.
 #[derive(Clone, Copy, Debug)]
 pub struct HelloProof<'a> {
     /// From the challenge.
@@ -224,6 +257,8 @@ pub struct HelloProof<'a> {
     pub gateway_version: &'a str,
     /// The device's own.
     pub device_version: &'a str,
+    /// From the connection, as the device sees it.
+    pub server: &'a RecognisedServer,
 }
 
 impl HelloProof<'_> {
@@ -238,7 +273,9 @@ impl HelloProof<'_> {
     }
 
     fn message(&self) -> Vec<u8> {
-        message(&[HELLO_CONTEXT, &self.gateway_id.to_string(), self.nonce, self.gateway_version, self.device_version])
+        let (kind, server) = self.server.parts();
+        let gateway_id = self.gateway_id.to_string();
+        message(&[HELLO_CONTEXT, &gateway_id, self.nonce, self.gateway_version, self.device_version, kind, &server])
     }
 }
 
@@ -340,12 +377,14 @@ mod tests {
     }
 
     #[test]
-    fn a_proof_holds_for_one_gateway_one_nonce_and_both_versions() {
+    fn a_proof_holds_for_one_gateway_one_nonce_both_versions_and_one_server() {
+        let server = RecognisedServer::HostKey(PublicKey::of(&key()));
         let proof = HelloProof {
             gateway_id: GatewayId::from(uuid::Uuid::nil()),
             nonce: "n1",
             gateway_version: "1.0.0",
             device_version: "1.0.1",
+            server: &server,
         };
         let signature = proof.sign(&key());
         let public = PublicKey::of(&key());
@@ -353,6 +392,13 @@ mod tests {
         assert!(!HelloProof { nonce: "n2", ..proof }.verify(&public, &signature));
         assert!(!HelloProof { gateway_id: GatewayId::new(), ..proof }.verify(&public, &signature));
         assert!(!HelloProof { device_version: "1.0.2", ..proof }.verify(&public, &signature));
+        for other in [
+            RecognisedServer::HostKey(PublicKey::of(&SigningKey::from_bytes(&[8; 32]))),
+            RecognisedServer::Origin(PublicKey::of(&key()).to_string()),
+            RecognisedServer::BuiltIn,
+        ] {
+            assert!(!HelloProof { server: &other, ..proof }.verify(&public, &signature), "{other}");
+        }
         assert!(!proof.verify(&public, "not base64"));
         assert!(!proof.verify(&PublicKey::of(&SigningKey::from_bytes(&[8; 32])), &signature));
     }

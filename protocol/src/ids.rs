@@ -123,6 +123,8 @@ identifiers! {
     DeviceId = "dev_";
     /// A gateway: all replicas on one database are one gateway.
     GatewayId = "gw_";
+    /// The list of runs that a device has taken, since its database was made.
+    JournalId = "jrn_";
 }
 
 #[cfg(test)]

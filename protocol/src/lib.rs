@@ -15,8 +15,10 @@
 //! | [`identity`] | the device identity file, fingerprints, challenge and proof |
 //! | [`control`] | the frames of the control channel, one closed enum for each direction |
 //! | [`management`] | the requests of the desktop to its gateway over that channel |
+//! | [`receipt`] | what a device signs about offers and outcomes, and how it is checked |
 //! | [`frame`] | bytes to frames and back, with the size limit |
 //! | `schema` | identifiers and timestamps as OpenAPI schemas, with the feature `openapi` |
+//! | [`hidden`] | characters that are not seen, or change what is seen |
 //! | [`canonical`] | RFC 8785 canonical JSON and its digest |
 
 pub mod canonical;
@@ -24,10 +26,12 @@ pub mod control;
 pub mod conversation;
 pub mod delivery;
 pub mod frame;
+pub mod hidden;
 pub mod identity;
 pub mod ids;
 pub mod management;
 pub mod operation;
+pub mod receipt;
 pub mod run;
 #[cfg(feature = "openapi")]
 mod schema;
@@ -46,7 +50,7 @@ use serde::{Deserialize, Serialize};
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The control-channel protocols this build speaks.
-pub const PROTOCOL_RANGE: ProtocolRange = ProtocolRange { min: 1, max: 1 };
+pub const PROTOCOL_RANGE: ProtocolRange = ProtocolRange { min: 2, max: 2 };
 
 /// An inclusive range of control-channel protocol numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

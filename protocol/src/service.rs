@@ -4,12 +4,13 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::hidden::hidden;
 use crate::ids::EndpointId;
 use crate::time::Timestamp;
 
 /// A published service as a business backend lists it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Service))]
 pub struct Endpoint {
     /// What runs are submitted to.
     pub id: EndpointId,
@@ -25,7 +26,7 @@ pub struct Endpoint {
 
 /// What a caller may know of the device behind a service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = ServiceDevice))]
 pub struct EndpointDevice {
     /// Whether it takes work at this moment.
     pub connected: bool,
@@ -39,7 +40,8 @@ pub const MAX_NAME_CHARS: usize = 100;
 /// See [`MAX_NAME_CHARS`].
 pub const MAX_DESCRIPTION_CHARS: usize = 1000;
 
-/// Checks a name from a person: not blank, within the limit, no control characters.
+/// Checks a name from a person: not blank, within the limit, and nothing in it that is not seen. Otherwise two services
+/// could look alike.
 ///
 /// # Errors
 /// What is wrong with the name, for people.
@@ -49,9 +51,61 @@ pub fn check_name(name: &str) -> Result<(), String> {
         Err("a name must not be blank or begin or end with a space".to_owned())
     } else if length > MAX_NAME_CHARS {
         Err(format!("a name has at most {MAX_NAME_CHARS} characters; this one has {length}"))
-    } else if name.chars().any(char::is_control) {
-        Err("a name must not contain control characters".to_owned())
+    } else if let Some(c) = hidden(name).chain(name.chars().filter(|c| *c == '\t')).next() {
+        Err(format!("a name must not contain characters that are not seen; this one has U+{:04X}", u32::from(c)))
     } else {
         Ok(())
+    }
+}
+
+/// Checks a description from a person: within the limit, no control characters but line breaks.
+///
+/// # Errors
+/// What is wrong with the description, for people.
+pub fn check_description(description: &str) -> Result<(), String> {
+    let length = description.chars().count();
+    if length > MAX_DESCRIPTION_CHARS {
+        Err(format!("a description has at most {MAX_DESCRIPTION_CHARS} characters; this one has {length}"))
+    } else if description.chars().any(|c| c.is_control() && c != '\n') {
+        Err("a description must not contain control characters other than line breaks".to_owned())
+    } else {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_names_that_look_alike_are_not_both_names() {
+        for name in ["Billing", "Größe 漢字", "👩\u{200d}💻 desk", "a\u{300}"] {
+            assert_eq!(check_name(name), Ok(()), "{name}");
+        }
+        for name in [
+            "",
+            " a",
+            "a\0b",
+            "a\tb",
+            "Bill\u{200b}ing",
+            "\u{202e}gnilliB",
+            "Bill\u{200d}ing",
+            "Billing\u{fe0f}",
+            "x\u{e0041}",
+        ] {
+            assert!(check_name(name).is_err(), "{name:?}");
+        }
+        assert_eq!(
+            check_name("a\u{200b}"),
+            Err("a name must not contain characters that are not seen; this one has U+200B".to_owned())
+        );
+    }
+
+    #[test]
+    fn a_description_has_lines_and_nothing_that_a_database_refuses() {
+        assert_eq!(check_description("What it does.\nAnd what not."), Ok(()));
+        assert!(
+            check_description("a\0b").is_err() && check_description(&"x".repeat(MAX_DESCRIPTION_CHARS + 1)).is_err()
+        );
     }
 }

@@ -1,7 +1,7 @@
 // An MCP server by the protocol's own SDK for TypeScript, over HTTPS: mcp-server.mjs FOLDER KEY PLACE.
 //
-// FOLDER has cert.pem, key.pem, and description: what the server says of its tool add_note, read anew for each
-// session. What the tools did stands in FOLDER/notes.
+// FOLDER has cert.pem, key.pem, and description and argument: what the server says of its tool add_note, and what that
+// calls its argument; both are read anew for each session. What the tools did stands in FOLDER/notes.
 import fs from "node:fs";
 import https from "node:https";
 import { createRequire } from "node:module";
@@ -21,9 +21,11 @@ const sessions = new Map();
 function served() {
     const server = new McpServer({ name: "notes", version: "1.0.0" });
     const inputSchema = { text: z.string() };
-    server.registerTool("add_note", { description: read("description"), inputSchema }, async ({ text }) => {
-        note(text);
-        return { content: [{ type: "text", text: `Noted: ${text}` }] };
+    const argument = read("argument");
+    const ofNote = { description: read("description"), inputSchema: { [argument]: z.string() } };
+    server.registerTool("add_note", ofNote, async (given) => {
+        note(given[argument]);
+        return { content: [{ type: "text", text: `Noted: ${given[argument]}` }] };
     });
     // Does it, and is gone before it can say so.
     server.registerTool("note_and_vanish", { description: "Adds a note.", inputSchema }, async ({ text }) => {

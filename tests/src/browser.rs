@@ -130,9 +130,9 @@ impl BrowserPage {
         self.wait_for_visible("h1 >> text=Overview").await;
     }
 
-    /// Opens an address, or a path of the present site. Returns the status.
+    /// Opens an address, or a path within the path of the pages that are shown. Returns the status.
     pub async fn goto(&self, address: &str) -> u64 {
-        let address = if address.starts_with('/') { self.origin().await + address } else { address.to_owned() };
+        let address = if address.starts_with('/') { self.mount().await + address } else { address.to_owned() };
         self.ask("goto", json!({ "url": address })).await.as_u64().expect("a status")
     }
 
@@ -149,6 +149,11 @@ impl BrowserPage {
     /// The page's origin.
     pub async fn origin(&self) -> String {
         self.url().await.splitn(4, '/').take(3).collect::<Vec<_>>().join("/")
+    }
+
+    /// The address below which the pages that are shown lie, without a slash at its end.
+    pub async fn mount(&self) -> String {
+        self.url().await.splitn(5, '/').take(4).collect::<Vec<_>>().join("/")
     }
 
     /// Clicks on the one element that a Playwright selector finds, as `text=Cancel`.

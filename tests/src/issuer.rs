@@ -15,6 +15,9 @@ use crate::wait::until;
 /// The client identifier of desktops at the issuer.
 pub const CLIENT_ID: &str = "deskgate-desktop";
 
+/// The setting of a gateway whose issuer is on this machine.
+pub const ALLOW_THIS_MACHINE: &str = "hosted.allowed_networks=127.0.0.0/8,::1";
+
 /// A running provider.
 #[derive(Debug)]
 pub struct Issuer {
@@ -50,7 +53,7 @@ impl Issuer {
     /// A gateway that accepts its accounts.
     pub async fn gateway(&self, postgres: &Postgres) -> GatewayProcess {
         let (issuer, client) = (format!("hosted.issuer={}", self.url), format!("hosted.client_id={CLIENT_ID}"));
-        GatewayProcess::start(postgres, &[&issuer, &client]).await
+        GatewayProcess::start(postgres, &[&issuer, &client, ALLOW_THIS_MACHINE]).await
     }
 
     /// How often it issued tokens for a refresh token.

@@ -64,6 +64,13 @@ impl Postgres {
         Self { url: format!("{}?options=-c%20role%3Downer_only", self.url), server: Arc::clone(&self.server) }
     }
 
+    /// The same database for a new account with these attributes, which owns what it makes there.
+    pub async fn as_account(&self, name: &str, attributes: &str) -> Self {
+        let role = format!("CREATE ROLE {name} {attributes}; GRANT ALL ON SCHEMA public TO {name}");
+        run(&self.url, &role).await.expect("a fresh cluster has no such role");
+        Self { url: format!("{}?options=-c%20role%3D{name}", self.url), server: Arc::clone(&self.server) }
+    }
+
     /// The database URL.
     pub fn url(&self) -> &str {
         &self.url

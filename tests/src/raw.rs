@@ -5,8 +5,8 @@ use std::pin::pin;
 use std::time::Duration;
 
 use deskgate_protocol::control::{Challenge, DeviceFrame, GatewayFrame, Hello, InFlightRun, SessionRefusal, Welcome};
-use deskgate_protocol::identity::{HelloProof, IdentityFile, PublicKey};
-use deskgate_protocol::{PROTOCOL_RANGE, ProtocolRange, Timestamp, VERSION, frame};
+use deskgate_protocol::identity::{HelloProof, IdentityFile, PublicKey, RecognisedServer};
+use deskgate_protocol::{JournalId, PROTOCOL_RANGE, ProtocolRange, Timestamp, VERSION, frame};
 use ed25519_dalek::SigningKey;
 use futures_util::{SinkExt, StreamExt};
 use tokio::net::UnixStream;
@@ -28,12 +28,15 @@ pub struct RawIdentity {
     pub version: String,
     /// The protocols it claims.
     pub protocol: ProtocolRange,
+    /// The journal it claims to keep.
+    pub journal_id: Option<JournalId>,
 }
 
 impl RawIdentity {
     /// An identity of this version; different seeds are different devices.
     pub fn new(seed: u8) -> Self {
-        Self { key: SigningKey::from_bytes(&[seed; 32]), version: VERSION.to_owned(), protocol: PROTOCOL_RANGE }
+        let key = SigningKey::from_bytes(&[seed; 32]);
+        Self { key, version: VERSION.to_owned(), protocol: PROTOCOL_RANGE, journal_id: None }
     }
 
     /// Its public key.
@@ -56,19 +59,24 @@ impl RawIdentity {
 
     /// The answer to a challenge.
     pub fn hello(&self, challenge: &Challenge, in_flight: Vec<InFlightRun>) -> DeviceFrame {
+        // The control socket is behind an sshd; this one's key is whatever is not known there.
+        let server = RecognisedServer::HostKey(self.public_key());
         let proof = HelloProof {
             gateway_id: challenge.gateway_id,
             nonce: &challenge.nonce,
             gateway_version: &challenge.gateway_version,
             device_version: &self.version,
+            server: &server,
         };
         DeviceFrame::Hello(Hello {
             public_key: self.public_key(),
             device_version: self.version.clone(),
             protocol: self.protocol,
             signature: proof.sign(&self.key),
+            server: Some(server.clone()),
             device_name: None,
             nonce: None,
+            journal_id: self.journal_id,
             in_flight,
         })
     }

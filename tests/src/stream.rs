@@ -32,7 +32,10 @@ impl RunStream {
     pub async fn open(backend: &Backend, run_id: &str, after: u64) -> Result<Self, reqwest::Error> {
         let request = backend.request(reqwest::Method::GET, &format!("/runs/{run_id}/events"));
         // A stream has no known end, so it gets no total timeout.
-        let request = request.header("Last-Event-ID", after.to_string()).timeout(WAIT_TIMEOUT * 10);
+        let request = request
+            .header("Accept", "text/event-stream")
+            .header("Last-Event-ID", after.to_string())
+            .timeout(WAIT_TIMEOUT * 10);
         let response = request.send().await?;
         assert_eq!(response.status().as_u16(), 200, "{response:?}");
         Ok(Self { response, text: String::new() })

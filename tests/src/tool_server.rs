@@ -29,6 +29,7 @@ impl ToolServer {
             ("cert.pem", made.cert.pem()),
             ("key.pem", made.signing_key.serialize_pem()),
             ("description", "Adds a note.".to_owned()),
+            ("argument", "text".to_owned()),
             ("notes", String::new()),
         ] {
             std::fs::write(folder.path().join(name), text).expect("writable");
@@ -55,6 +56,11 @@ impl ToolServer {
     /// Changes the description of `add_note` from the next session on.
     pub fn describe(&self, description: &str) {
         std::fs::write(self.folder.path().join("description"), description).expect("writable");
+    }
+
+    /// Renames the argument of `add_note` from the next session on.
+    pub fn rename_argument(&self, name: &str) {
+        std::fs::write(self.folder.path().join("argument"), name).expect("writable");
     }
 
     /// A device in built-in mode that trusts its certificate and knows it as `crm`.

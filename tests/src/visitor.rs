@@ -15,11 +15,13 @@ pub struct Visitor {
     http: Client,
     /// `http://127.0.0.1:…`
     origin: String,
+    /// The path below which the pages lie, as `/…`.
+    mount: String,
     cookie: String,
     token: String,
 }
 
-/// A page, or the response to a form.
+/// A page, or the response to a form. Its addresses are as within the pages' path.
 #[derive(Clone, Debug)]
 pub struct PageResponse {
     /// The status.
@@ -54,15 +56,15 @@ impl Visitor {
         let entered = form.send().await.expect("answered");
         let cookie =
             entered.headers()[SET_COOKIE].to_str().expect("text").split(';').next().expect("a value").to_owned();
-        let mut visitor = Self { http, origin, cookie, token: String::new() };
+        let mount = entered.headers()[LOCATION].to_str().expect("text").trim_end_matches('/').to_owned();
+        let mut visitor = Self { http, origin, mount, cookie, token: String::new() };
         visitor.token = value(&visitor.page("/settings").await.text, "token");
         visitor
     }
 
     /// Fetches a page.
     pub async fn page(&self, path: &str) -> PageResponse {
-        let asked = self.http.get(format!("{}{path}", self.origin)).header(COOKIE, &self.cookie);
-        Self::shown(asked).await
+        self.shown(self.http.get(self.address(path)).header(COOKIE, &self.cookie)).await
     }
 
     /// Sends a form as the pages do, with the session's token.
@@ -73,16 +75,20 @@ impl Visitor {
 
     /// Sends a form without adding the token.
     pub async fn send_as_it_is(&self, path: &str, fields: &[(&str, &str)]) -> PageResponse {
-        let form = self.http.post(format!("{}{path}", self.origin)).header(COOKIE, &self.cookie);
-        Self::shown(form.header(ORIGIN, &self.origin).header(CONTENT_TYPE, FORM_CONTENT_TYPE).body(encoded(fields)))
-            .await
+        let form = self.http.post(self.address(path)).header(COOKIE, &self.cookie).header(ORIGIN, &self.origin);
+        self.shown(form.header(CONTENT_TYPE, FORM_CONTENT_TYPE).body(encoded(fields))).await
     }
 
-    async fn shown(asked: reqwest::RequestBuilder) -> PageResponse {
+    fn address(&self, path: &str) -> String {
+        format!("{}{}{path}", self.origin, self.mount)
+    }
+
+    async fn shown(&self, asked: reqwest::RequestBuilder) -> PageResponse {
         let answer = asked.send().await.expect("answered");
         let status = answer.status();
-        let leads_to = answer.headers().get(LOCATION).map(|place| place.to_str().expect("text").to_owned());
-        PageResponse { status, leads_to: leads_to.unwrap_or_default(), text: answer.text().await.expect("text") }
+        let leads_to = answer.headers().get(LOCATION).map_or("", |place| place.to_str().expect("text")).to_owned();
+        let within = |text: String| text.replace(&self.mount, "");
+        PageResponse { status, leads_to: within(leads_to), text: within(answer.text().await.expect("text")) }
     }
 }
 

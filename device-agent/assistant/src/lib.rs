@@ -181,6 +181,9 @@ impl ToolAnswer {
 /// The model's output, piece by piece.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ModelEvent {
+    /// The answer has come so far that it has this many bytes, calls that are not complete included. Comes first with 0,
+    /// and then where no other event shows that the answer goes on.
+    Progress(usize),
     /// A further part of the text.
     TextDelta(String),
     /// A further part of the reasoning, as far as the provider shows it.

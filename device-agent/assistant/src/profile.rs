@@ -4,7 +4,7 @@
 
 use std::sync::LazyLock;
 
-use deskgate_definition::ModelReads;
+use deskgate_definition::{Effort, ModelReads};
 use serde::Deserialize;
 
 use super::prices::Prices;
@@ -110,8 +110,12 @@ pub struct Profile {
     /// What its models read beside text, unless a model's entry says otherwise.
     #[serde(default)]
     pub reads: ModelReads,
-    /// Where it takes images and documents; absent: where its format has them.
+    /// Where it takes images and documents, unless a model's entry says otherwise; absent: where its format has them.
     pub attachments_in: Option<AttachmentPlace>,
+    /// The efforts that its models take, unless a model's entry says otherwise; absent: unknown, each is sent as it is.
+    pub efforts: Option<Vec<Effort>>,
+    /// The day that the efforts were looked up, where that was after the models.
+    pub efforts_as_of: Option<String>,
     /// The day that the models were looked up.
     pub models_as_of: Option<String>,
     /// The models that are known.
@@ -143,6 +147,8 @@ pub struct ChatOptions {
     pub stream_options: bool,
     /// Where it takes the effort of reasoning: a member, or two with a dot between them.
     pub effort: Option<String>,
+    /// Members that ask for no reasoning, where the member for the effort has no word for it.
+    pub effort_none: toml::Table,
     /// Members of the model's message that go back with it, if it had them.
     pub pass_back: Vec<String>,
     /// Those that go back empty if it did not have them.
@@ -163,6 +169,7 @@ impl Default for ChatOptions {
             output_limit: "max_tokens".to_owned(),
             stream_options: true,
             effort: None,
+            effort_none: toml::Table::new(),
             pass_back: ["reasoning_content", "reasoning", "reasoning_details", "thinking_blocks"]
                 .map(str::to_owned)
                 .into(),
@@ -209,9 +216,13 @@ pub struct ModelEntry {
     pub max_output_tokens: Option<u64>,
     /// What it reads beside text; absent: as the profile says.
     pub reads: Option<ModelReads>,
+    /// Where it takes images and documents; absent: as the profile says.
+    pub attachments_in: Option<AttachmentPlace>,
     /// Whether it reasons, and so takes an effort and gives encrypted reasoning.
     #[serde(default = "yes")]
     pub reasons: bool,
+    /// The efforts that it takes; absent: as the profile says.
+    pub efforts: Option<Vec<Effort>>,
     /// How a model of Anthropic's is asked to think; absent: adaptively.
     pub thinking: Option<Thinking>,
     /// Whether it thinks without being asked.
@@ -296,8 +307,15 @@ mod tests {
             let url = profile.base_url.as_ref().or(profile.base_url_example.as_ref()).expect("one of them");
             assert!(reqwest::Url::parse(url).is_ok() && !url.ends_with('/'), "{name}: {url}");
             assert_eq!(profile.models.is_empty(), profile.models_as_of.is_none(), "{name}: models have a day");
+            let is_dated = profile.models_as_of.is_some() || profile.efforts_as_of.is_some();
+            assert!(is_dated || profile.efforts.is_none(), "{name}: efforts have a day");
             for entry in &profile.models {
                 assert!(entry.max_output_tokens <= entry.context_tokens, "{name}: {}", entry.id);
+                assert!(
+                    entry.reasons || entry.efforts.is_none(),
+                    "{name}: {}: efforts of what does not reason",
+                    entry.id
+                );
             }
         }
         assert_eq!(Profile::named("openai").map(|profile| profile.apis[0]), Some(Api::Responses));
@@ -311,7 +329,9 @@ mod tests {
             context_tokens: None,
             max_output_tokens: None,
             reads: None,
+            attachments_in: None,
             reasons: true,
+            efforts: None,
             thinking: None,
             thinks_by_default: false,
             thinking_off: None,

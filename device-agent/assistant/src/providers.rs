@@ -433,12 +433,23 @@ mod tests {
             let change = ProviderChange { api_version: Some(version.to_owned()), ..azure.clone() };
             assert_eq!(accounts.set("b", change).is_ok(), fits, "{version}");
         }
-        let access = accounts.open("b").expect("opens");
-        let url = access.url(&access.profile.path(Api::Chat, "my-gpt")).expect("a URL");
-        assert_eq!(
-            url.as_str(),
-            "https://res.openai.azure.com/openai/deployments/my-gpt/chat/completions?api-version=2025-04-01-preview"
-        );
+        let newer = change(Some("azure"), Some("https://res.openai.azure.com/openai/v1"), key());
+        accounts.set("c", newer.clone()).expect("saved");
+        accounts.set("d", ProviderChange { api_version: Some("preview".to_owned()), ..newer }).expect("saved");
+        for (name, api, expected) in [
+            ("b", Api::Chat, "/openai/deployments/my-gpt/chat/completions?api-version=2025-04-01-preview"),
+            ("b", Api::Responses, "/openai/responses?api-version=2025-04-01-preview"),
+            ("c", Api::Chat, "/openai/v1/chat/completions"),
+            ("c", Api::Responses, "/openai/v1/responses"),
+            ("d", Api::Responses, "/openai/v1/responses?api-version=preview"),
+        ] {
+            let access = accounts.open(name).expect("opens");
+            let url = access.url(&access.profile.path(api, "my-gpt")).expect("a URL");
+            assert_eq!(url.as_str(), format!("https://res.openai.azure.com{expected}"));
+            let headers = access.headers();
+            assert_eq!(headers.get("api-key").map(|key| key.as_bytes()), Some(&b"sk-canary"[..]), "{name}");
+            assert!(headers["api-key"].is_sensitive() && !headers.contains_key("authorization"), "{name}");
+        }
     }
 
     #[test]

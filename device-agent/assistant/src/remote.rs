@@ -261,6 +261,7 @@ impl<D: Dialect> ModelCall<D> {
             CallState::Requesting(request, dialect) => Some(match request.send().await {
                 Ok(response) if response.status() == StatusCode::OK && !is_document(&response) => {
                     self.state = CallState::Streaming { response, reader: SseReader::default(), dialect };
+                    self.events.push_back(ModelEvent::Progress(0));
                     Ok(())
                 }
                 Ok(response) => Err(refused(response, self.key.as_ref()).await),
@@ -279,11 +280,20 @@ impl<D: Dialect> ModelCall<D> {
                     Ok(events) => events,
                     Err(SseError::TooLarge | SseError::NotText) => return Some(Err(malformed_response())),
                 };
+                let before = dialect.received_bytes();
+                let mut is_seen = true;
                 for event in events {
                     match dialect.on(&event) {
-                        Ok(meant) => self.events.extend(meant),
+                        Ok(meant) => {
+                            is_seen &= !meant.is_empty();
+                            self.events.extend(meant);
+                        }
                         Err(error) => return Some(Err(error)),
                     }
+                }
+                let received = dialect.received_bytes();
+                if received > before && !is_seen {
+                    self.events.push_back(ModelEvent::Progress(received));
                 }
                 self.state = CallState::Streaming { response, reader, dialect };
                 Some(Ok(()))

@@ -111,10 +111,16 @@ fn request() -> ModelRequest {
 async fn talk(profile: &str, answer: String, pieces: usize) -> (Vec<ModelEvent>, String, Value) {
     let (address, served) = server(answer, pieces).await;
     let (_folder, assistant) = opened(profile, &format!("{address}/base"));
-    let events: Vec<_> = assistant.respond(request()).collect().await;
+    let events = without_progress(assistant.respond(request()).collect().await);
     let asked = served.await.expect("no panic");
     let (head, body) = asked.split_once("\r\n\r\n").expect("a whole request");
     (events, head.to_lowercase(), serde_json::from_str(body).expect("JSON"))
+}
+
+/// The events that say something.
+fn without_progress(mut events: Vec<ModelEvent>) -> Vec<ModelEvent> {
+    events.retain(|event| !matches!(event, ModelEvent::Progress(_)));
+    events
 }
 
 async fn events(profile: &str, answer: String) -> Vec<ModelEvent> {
@@ -434,10 +440,33 @@ async fn what_a_call_read_is_known_before_its_first_word_so_that_a_stopped_one_c
     let (address, _served) = server(ok(ANTHROPIC), 4096).await;
     let (_folder, assistant) = opened("anthropic", &address);
     let mut heard = assistant.respond(request());
+    assert_eq!(heard.next().await, Some(ModelEvent::Progress(0)));
     assert_eq!(heard.next().await, Some(cached_usage(0)));
     let broken = &ANTHROPIC[..ANTHROPIC.find("event: content_block_stop").expect("there")];
     let heard = events("anthropic", ok(broken)).await;
     assert_eq!(heard.first(), Some(&cached_usage(0)), "{heard:?}");
+}
+
+#[tokio::test]
+async fn a_call_that_is_still_being_written_says_how_far_it_has_come() {
+    for (profile, whole, last) in [
+        ("anthropic", ANTHROPIC, "\"partial_json\""),
+        ("compatible", OPENAI, "\"arguments\""),
+        ("openai", RESPONSES, "function_call_arguments.delta\""),
+    ] {
+        let at = whole.rfind(last).expect("there");
+        let end = at + whole[at..].find("\n\n").expect("an event") + 2;
+        let (address, _served) = server(ok(&whole[..end]), 4096).await;
+        let (_folder, assistant) = opened(profile, &address);
+        let heard: Vec<_> = assistant.respond(request()).collect().await;
+        let far = heard.iter().filter_map(|event| match event {
+            ModelEvent::Progress(bytes) => Some(*bytes),
+            _ => None,
+        });
+        let far: Vec<_> = far.collect();
+        assert!(far.first() == Some(&0) && far.last().is_some_and(|bytes| *bytes > 10), "{profile}: {heard:?}");
+        assert!(far.is_sorted(), "{profile}: {far:?}");
+    }
 }
 
 #[tokio::test]

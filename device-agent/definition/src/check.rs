@@ -4,7 +4,7 @@ use deskgate_protocol::Timestamp;
 use deskgate_protocol::canonical::Sha256Digest;
 use serde::{Deserialize, Serialize};
 
-use crate::Definition;
+use crate::{Definition, FolderIdentity};
 
 /// What one check found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +41,9 @@ pub struct CheckReport {
     pub checked_at: Timestamp,
     /// Each check, in the order they were made.
     pub checks: Vec<Check>,
+    /// The working directory that was checked; absent in reports of before, and if there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folder: Option<FolderIdentity>,
 }
 
 impl CheckReport {

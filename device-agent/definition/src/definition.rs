@@ -70,7 +70,7 @@ impl Definition {
     pub fn validate(&self) -> Result<(), InvalidDefinition> {
         let wrong: Vec<FieldError> = [
             ("name", service::check_name(&self.name)),
-            ("description", self.check_description()),
+            ("description", service::check_description(&self.description)),
             ("working_directory", self.check_working_directory()),
             ("provider", self.check_provider()),
             ("model", self.check_model()),
@@ -94,18 +94,6 @@ impl Definition {
     pub fn context_tokens(&self, known: Option<u64>) -> Option<u64> {
         let default = (self.provider != Provider::Scripted).then_some(known.unwrap_or(DEFAULT_CONTEXT_TOKENS));
         self.limits.context_tokens.or(default)
-    }
-
-    fn check_description(&self) -> Result<(), String> {
-        let length = self.description.chars().count();
-        if length > service::MAX_DESCRIPTION_CHARS {
-            let limit = service::MAX_DESCRIPTION_CHARS;
-            return Err(format!("a description has at most {limit} characters; this one has {length}"));
-        }
-        match self.description.chars().any(|c| c.is_control() && c != '\n') {
-            true => Err("a description must not contain control characters other than line breaks".to_owned()),
-            false => Ok(()),
-        }
     }
 
     fn check_working_directory(&self) -> Result<(), String> {

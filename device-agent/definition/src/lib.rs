@@ -2,7 +2,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`definition`], [`limits`], [`network`], [`protected`], [`skill`], [`tool_name`], [`provider`], [`reasoning`], [`model_reads`], [`mcp_server`] | the definition, field by field |
+//! | [`definition`], [`limits`], [`network`], [`protected`], [`protected_names`], [`folder_identity`], [`skill`], [`tool_name`], [`provider`], [`reasoning`], [`model_reads`], [`mcp_server`] | the definition, field by field |
 //! | [`approvals`] | which calls run, which ask first, which never run |
 //! | [`service`], [`check`] | a service's draft and published version, and the results of its checks |
 //! | [`tool`] | the contract of tools, and a call with what it would do |
@@ -15,6 +15,7 @@ pub mod approvals;
 pub mod budget;
 pub mod check;
 pub mod definition;
+pub mod folder_identity;
 pub mod key_place;
 pub mod limits;
 pub mod mcp_server;
@@ -23,6 +24,7 @@ pub mod model_reads;
 pub mod names;
 pub mod network;
 pub mod protected;
+pub mod protected_names;
 pub mod provider;
 pub mod reasoning;
 pub mod service;
@@ -35,6 +37,7 @@ pub use approvals::ApprovalPolicy;
 pub use budget::{Budget, BudgetLevel, BudgetScope, BudgetStatus, ExpectedCall};
 pub use check::{Check, CheckReport, CheckResult};
 pub use definition::{Definition, FieldError, InvalidDefinition};
+pub use folder_identity::FolderIdentity;
 pub use key_place::KeyPlace;
 pub use limits::RunLimits;
 pub use mcp_server::{MAX_MCP_SERVERS, McpServer};
@@ -42,7 +45,8 @@ pub use model_failure::{ModelFailure, ProviderErrorDetail};
 pub use model_reads::ModelReads;
 pub use names::{RESERVED_NAME, is_short_name};
 pub use network::Network;
-pub use protected::ProtectedPaths;
+pub use protected::{ProtectedName, ProtectedPaths, is_taken_off};
+pub use protected_names::PROTECTED_NAMES;
 pub use provider::{Provider, SCRIPTED_PROVIDER};
 pub use reasoning::{Effort, Reasoning, ReasoningSummaries};
 pub use service::{Service, ServiceStage, Version};

@@ -45,9 +45,21 @@ impl RunLimits {
     /// The defaults for a new service with these tools: where runs could change each other's files, they run one at a
     /// time.
     pub fn default_for(tools: &[ToolName], servers: &[McpServer]) -> Self {
-        let writes = tools.iter().any(|tool| tool.writes()) || !servers.is_empty();
-        let concurrency = if writes { 1 } else { Self::default().concurrency };
+        let concurrency = if may_change(tools, servers) { 1 } else { Self::default().concurrency };
         Self { concurrency, ..Self::default() }
+    }
+
+    /// How many runs of a service with these tools execute at the same time, and why, for its owner.
+    pub fn concurrency_in_words(&self, tools: &[ToolName], servers: &[McpServer]) -> String {
+        match (self.concurrency, may_change(tools, servers)) {
+            (1, true) => {
+                "1 run at a time: it can change things, and runs beside each other could undo each other's work"
+                    .to_owned()
+            }
+            (1, false) => "1 run at a time, although it only reads".to_owned(),
+            (most, true) => format!("up to {most} runs at the same time, although they can change the same things"),
+            (most, false) => format!("up to {most} runs at the same time: it only reads"),
+        }
     }
 
     pub(super) fn check(&self) -> Result<(), String> {
@@ -75,9 +87,29 @@ impl RunLimits {
     }
 }
 
+/// Whether a run with these tools can change something. The tools of servers count, whatever they say of themselves.
+fn may_change(tools: &[ToolName], servers: &[McpServer]) -> bool {
+    tools.iter().any(|tool| tool.writes()) || !servers.is_empty()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_can_change_something_runs_one_at_a_time_unless_its_owner_chose_otherwise_and_says_why() {
+        let words = |tools: &[ToolName], chosen: Option<u32>| {
+            let usual = RunLimits::default_for(tools, &[]);
+            let limits = RunLimits { concurrency: chosen.unwrap_or(usual.concurrency), ..usual };
+            limits.concurrency_in_words(tools, &[])
+        };
+        let (reads, writes) = ([ToolName::Read, ToolName::Grep], [ToolName::Read, ToolName::Edit]);
+        assert!(words(&writes, None).starts_with("1 run at a time: it can change things"));
+        assert_eq!(words(&reads, None), "up to 4 runs at the same time: it only reads");
+        assert_eq!(words(&[], None), words(&reads, None));
+        assert!(words(&writes, Some(3)).contains("3 runs at the same time, although"));
+        assert!(words(&reads, Some(1)).contains("although it only reads"));
+    }
 
     #[test]
     fn limits_of_tokens_are_checked_and_one_that_is_absent_is_not_written() {

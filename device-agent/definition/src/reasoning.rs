@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 deskgate_protocol::words! {
-    /// How much a model reasons before it answers. Which of them a model takes is its vendor's choice; the check tries
-    /// it.
+    /// How much a model reasons before it answers, the least first. Of those that a model is known not to take, the
+    /// nearest that it takes is asked.
+    #[derive(PartialOrd, Ord)]
     pub enum Effort {
         /// No reasoning.
         None = "none",

@@ -53,6 +53,11 @@ impl GatewayAddress {
         format!("{}{path}", self.0)
     }
 
+    /// Scheme, host and port, as its certificate stands for them.
+    pub fn origin(&self) -> String {
+        Url::parse(&self.0).map_or_else(|_| self.0.clone(), |url| url.origin().ascii_serialization())
+    }
+
     /// The address of its resource metadata, which name its issuer (RFC 9728, section 3.1).
     pub(super) fn metadata(&self) -> Option<Url> {
         let mut url = Url::parse(&self.0).ok()?;

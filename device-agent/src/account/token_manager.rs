@@ -90,11 +90,34 @@ struct AccountState {
 
 #[derive(Default)]
 struct SignInProgress {
-    waiting: Option<(SignInPrompt, AbortOnDropHandle<()>)>,
+    waiting: Option<WaitingSignIn>,
+    /// How many sign-ins have begun.
+    begun: u64,
     /// Why the last sign-in failed.
     failed: Option<String>,
     /// Why the last refresh failed.
     trouble: Option<String>,
+}
+
+/// A sign-in that waits for its user, or whose tokens are about to be kept.
+struct WaitingSignIn {
+    number: u64,
+    prompt: SignInPrompt,
+    /// Ends the task with the sign-in; taken out when there are tokens, which somebody has to keep or to revoke.
+    task: Option<AbortOnDropHandle<()>>,
+}
+
+impl SignInProgress {
+    /// The sign-in of this number, if it was neither cancelled nor replaced.
+    fn waiting(&mut self, number: u64) -> Option<&mut WaitingSignIn> {
+        self.waiting.as_mut().filter(|waiting| waiting.number == number)
+    }
+
+    /// The sign-in of this number goes on to its end, whatever becomes of it here.
+    fn detach(&mut self, number: u64) {
+        let task = self.waiting(number).and_then(|waiting| waiting.task.take());
+        drop(task.map(AbortOnDropHandle::detach));
+    }
 }
 
 /// The accounts of this device. Clones share everything.
@@ -158,8 +181,8 @@ impl TokenManager {
         let read = self.with_files(gateway, |files, name| files.read(name)).await?;
         let live = self.live(gateway);
         let now = lock(&live.now);
-        if let Some((invitation, _)) = &now.waiting {
-            return Ok(AccountStatus::Waiting { invitation: invitation.clone() });
+        if let Some(WaitingSignIn { prompt, .. }) = &now.waiting {
+            return Ok(AccountStatus::Waiting { invitation: prompt.clone() });
         }
         match read {
             Ok(AccountFile { refused: Some(why), issuer, .. }) => {
@@ -173,6 +196,11 @@ impl TokenManager {
         }
     }
 
+    /// Why the newest sign-in failed; `None`: it has not, or was cancelled.
+    pub fn last_failure(&self, gateway: &GatewayAddress) -> Option<String> {
+        lock(&self.live(gateway).now).failed.clone()
+    }
+
     /// Begins a sign-in, and replaces one that waits. [`TokenManager::standing`] gives its result.
     ///
     /// # Errors
@@ -184,8 +212,10 @@ impl TokenManager {
         let (manager, place) = (self.clone(), gateway.clone());
         let live = self.live(gateway);
         let mut now = lock(&live.now);
-        let waiting = AbortOnDropHandle::new(tokio::spawn(async move { manager.finish(&place, pending).await }));
-        now.waiting = Some((invitation.clone(), waiting));
+        now.begun += 1;
+        let number = now.begun;
+        let task = AbortOnDropHandle::new(tokio::spawn(async move { manager.finish(&place, number, pending).await }));
+        now.waiting = Some(WaitingSignIn { number, prompt: invitation.clone(), task: Some(task) });
         now.failed = None;
         drop(now);
         self.tell();
@@ -198,29 +228,49 @@ impl TokenManager {
         self.tell();
     }
 
-    async fn finish(&self, gateway: &GatewayAddress, pending: PendingSignIn) {
-        let done = match pending.finish().await {
-            Ok((issuer, tokens)) => self.keep(gateway, issuer, tokens).await,
+    async fn finish(&self, gateway: &GatewayAddress, number: u64, pending: PendingSignIn) {
+        let granted = pending.finish().await;
+        let live = self.live(gateway);
+        lock(&live.now).detach(number);
+        let done = match granted {
+            Ok((issuer, tokens)) => self.keep(gateway, number, issuer, tokens).await,
             Err(error) => Err(error),
         };
-        let live = self.live(gateway);
         let mut now = lock(&live.now);
+        if now.waiting(number).is_none() {
+            return;
+        }
+        now.waiting = None;
         (now.failed, now.trouble) = (done.as_ref().err().map(ToString::to_string), None);
-        // The handle of this task itself, which is about to end.
-        let finished = now.waiting.take();
         drop(now);
         match done {
             Ok(()) => tracing::info!(%gateway, "signed in"),
             Err(error) => tracing::warn!(%gateway, %error, "not signed in"),
         }
         self.tell();
-        drop(finished);
     }
 
-    async fn keep(&self, gateway: &GatewayAddress, issuer: Issuer, tokens: Tokens) -> Result<(), AccountError> {
+    /// Keeps the tokens of a sign-in, or revokes them if it was cancelled or replaced meanwhile.
+    async fn keep(
+        &self,
+        gateway: &GatewayAddress,
+        number: u64,
+        issuer: Issuer,
+        tokens: Tokens,
+    ) -> Result<(), AccountError> {
         check(&issuer, &tokens)?;
         let live = self.live(gateway);
         let mut fresh = live.fresh.lock().await;
+        if lock(&live.now).waiting(number).is_none() {
+            let told = match (&issuer.revocation, &tokens.refresh_token) {
+                (Some(place), Some(key)) => revoke(place, key, &issuer.client_id).await,
+                _ => Ok(()),
+            };
+            if let Err(why) = told {
+                tracing::warn!(%gateway, %why, "the tokens of a cancelled sign-in are not revoked");
+            }
+            return Ok(());
+        }
         let written = AccountFile {
             gateway: gateway.clone(),
             issuer,
@@ -381,8 +431,9 @@ impl TokenManager {
                 Some(place) => revoke(place, &key, &written.issuer.client_id).await.err(),
                 None => Some("the issuer has no place where that could be told".to_owned()),
             },
+            Ok((_, None)) | Err(SecretFileError::Unknown(_)) => None,
             // A file that cannot be read can still be deleted.
-            _ => None,
+            Err(error) => Some(format!("its key could not be read ({error})")),
         };
         *fresh = None;
         *lock(&live.now) = SignInProgress::default();
@@ -442,4 +493,71 @@ fn kept(error: SecretFileError) -> AccountError {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // The code under these locks does not panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    /// What is sent to a server that takes every revocation.
+    async fn revocations(listener: TcpListener, told: mpsc::UnboundedSender<String>) {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut request = String::new();
+            while !request.contains("token=") {
+                let mut bytes = [0; 4096];
+                let read = stream.read(&mut bytes).await.expect("a request");
+                request.push_str(&String::from_utf8_lossy(&bytes[..read]));
+            }
+            let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+            stream.write_all(answer).await.expect("somebody reads");
+            told.send(request).expect("somebody reads");
+        }
+    }
+
+    #[tokio::test]
+    async fn tokens_of_a_sign_in_that_was_cancelled_meanwhile_are_revoked_and_not_kept() {
+        let (told, mut revoked) = mpsc::unbounded_channel();
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a free port");
+        let base = format!("http://{}", listener.local_addr().expect("bound"));
+        let _serving = AbortOnDropHandle::new(tokio::spawn(revocations(listener, told)));
+        let folder = tempfile::tempdir().expect("a folder");
+        let manager = TokenManager::new(folder.path().to_owned(), KeyPreference::default());
+        let gateway = GatewayAddress::parse(&base).expect("loopback");
+        let issuer = || -> Issuer {
+            let place = |path: &str| format!("{base}/{path}");
+            let issuer = json!({ "issuer": base, "client_id": "desk", "audience": base, "scope": "openid",
+                "token": place("token"), "device": place("device"), "revocation": place("revoke") });
+            serde_json::from_value(issuer).expect("an issuer")
+        };
+        let tokens =
+            || serde_json::from_value(json!({ "access_token": "a", "token_type": "Bearer", "refresh_token": "r-1" }));
+        let prompt = SignInPrompt {
+            verification_uri: base.clone(),
+            verification_uri_complete: None,
+            user_code: "ABCD-EFGH".to_owned(),
+            expires_at: Timestamp::now(),
+        };
+        let begin = |number| {
+            let task = AbortOnDropHandle::new(tokio::spawn(std::future::pending()));
+            let waiting = WaitingSignIn { number, prompt: prompt.clone(), task: Some(task) };
+            lock(&manager.live(&gateway).now).waiting = Some(waiting);
+        };
+        begin(1);
+        lock(&manager.live(&gateway).now).detach(1);
+        manager.cancel(&gateway);
+        manager.keep(&gateway, 1, issuer(), tokens().expect("tokens")).await.expect("nothing fails");
+        assert!(revoked.recv().await.expect("revoked").contains("token=r-1"));
+        assert_eq!(manager.standing(&gateway).await.expect("known"), AccountStatus::SignedOut { why: None });
+        // One that replaced it is kept.
+        begin(2);
+        manager.keep(&gateway, 1, issuer(), tokens().expect("tokens")).await.expect("nothing fails");
+        assert!(revoked.recv().await.expect("revoked").contains("token=r-1"));
+        manager.keep(&gateway, 2, issuer(), tokens().expect("tokens")).await.expect("kept");
+        manager.token(&gateway).await.expect("signed in");
+    }
 }

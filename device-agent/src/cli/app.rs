@@ -16,6 +16,7 @@ use deskgate_protocol::management::{
 };
 use deskgate_protocol::{ActivityId, ApplicationId};
 
+use super::identity::{WithFingerprint, fingerprint};
 use super::socket::AgentClient;
 
 const APPLICATIONS: Noun = Noun { singular: "application", plural: "applications", list: "deskgate app list" };
@@ -91,11 +92,16 @@ pub(super) enum AppCommand {
 pub(super) async fn run(agent: AgentClient, command: AppCommand, out: Output) -> Result<(), Failure> {
     match command {
         AppCommand::Create { name } => {
+            let fingerprint = fingerprint(&agent).await?;
             let created = agent.manage(CreateApplication { name }).await?;
-            out.result("app-created/1", &created, || {
+            let shown = WithFingerprint::of(&created, fingerprint);
+            out.result("app-created/1", &shown, || {
                 format!(
-                    "Created {} ({}).\nApplication key, shown this once; keep it in the backend's credential store:\n{}",
-                    created.application.name, created.application.app_id, created.key.text
+                    "Created {} ({}).\nApplication key, shown this once; keep it in the backend's credential store:\n{}{}",
+                    created.application.name,
+                    created.application.app_id,
+                    created.key.text,
+                    shown.line()
                 )
             });
         }
@@ -106,7 +112,8 @@ pub(super) async fn run(agent: AgentClient, command: AppCommand, out: Output) ->
         AppCommand::Show { app } => {
             let app_id = find(&agent, &app).await?;
             let application = agent.manage(ShowApplication { app_id }).await?;
-            out.result("app/1", &application, || records::text(&application, COMMANDS));
+            let shown = WithFingerprint::of(&application, fingerprint(&agent).await?);
+            out.result("app/1", &shown, || records::text(&application, COMMANDS).trim_end().to_owned() + &shown.line());
         }
         AppCommand::Disable { app, wait, confirmation } => {
             let app_id = find(&agent, &app).await?;

@@ -60,7 +60,7 @@ pub(super) enum ApprovalsCommand {
 pub(super) async fn run(agent: AgentClient, command: ApprovalsCommand, out: Output) -> Result<(), Failure> {
     match command {
         ApprovalsCommand::List { all } => {
-            let requests = agent.request(ListApprovals { all }).await?;
+            let requests = agent.request(ListApprovals { all, run_id: None }).await?;
             let names = applications(&agent).await;
             let waited = median(requests.iter().filter_map(ApprovalView::waited_s));
             let value = serde_json::json!({ "approvals": requests, "median_waited_s": waited });
@@ -93,17 +93,23 @@ pub(super) async fn run(agent: AgentClient, command: ApprovalsCommand, out: Outp
             });
         }
         ApprovalsCommand::Log { run, limit } => {
-            let entries = agent.request(ListAudit { run_id: run, limit }).await?;
-            out.result("audit/1", &serde_json::json!({ "entries": entries }), || log(&entries));
+            show_log(agent, run, limit, out).await?;
         }
     }
     Ok(())
 }
 
+/// What was asked, decided and executed.
+pub(super) async fn show_log(agent: AgentClient, run: Option<RunId>, limit: u32, out: Output) -> Result<(), Failure> {
+    let entries = agent.request(ListAudit { run_id: run, limit }).await?;
+    out.result("audit/1", &serde_json::json!({ "entries": entries }), || log(&entries));
+    Ok(())
+}
+
 /// Names come from the gateway; a request can be decided without them.
 async fn applications(agent: &AgentClient) -> HashMap<ApplicationId, String> {
-    let listed = agent.manage(ListApplications {}).await;
-    listed.map_or_else(|_| HashMap::new(), |list| list.into_iter().map(|app| (app.app_id, app.name)).collect())
+    let listed = agent.glance(ListApplications {}).await.unwrap_or_default();
+    listed.into_iter().map(|app| (app.app_id, app.name)).collect()
 }
 
 fn application(view: &ApprovalView, names: &HashMap<ApplicationId, String>) -> String {
@@ -134,6 +140,7 @@ fn list(requests: &[ApprovalView], names: &HashMap<ApplicationId, String>) -> St
             let request = &view.approval;
             let state = match request.state {
                 ApprovalState::Waiting => format!("until {}", request.expires_at),
+                state if view.not_carried_out().is_some() => format!("{}, not carried out", state.as_str()),
                 state => state.as_str().to_owned(),
             };
             let waited = view.waited_s().map(|seconds| format!("{seconds} s")).unwrap_or_default();
@@ -165,8 +172,14 @@ fn show(view: &ApprovalView, names: &HashMap<ApplicationId, String>) -> String {
     if request.again {
         text += "AGAIN         you approved this tool call, and what it would do has changed since\n";
     }
+    if let Some(former) = request.follows {
+        text += &format!("approved as   {former}\n");
+    }
     if let (Some(at), Some(by)) = (request.decided_at, &request.decided_by) {
         text += &format!("answered      {at} by {}\n", line(by));
+    }
+    if let Some(told) = view.not_carried_out() {
+        text += &format!("NOT DONE      {told}\n");
     }
     if let Some(reason) = &request.reason {
         text += &format!("reason        {}\n", line(reason));

@@ -81,7 +81,7 @@ async fn list(agent: &AgentClient, out: Output) -> Result<(), Failure> {
     let month = agent.request(ShowSpending { month: None }).await?;
     let services = agent.request(ListServices {}).await?;
     // Names only: without the gateway, budgets have their applications' identifiers.
-    let applications = agent.manage(ListApplications {}).await.unwrap_or_default();
+    let applications = agent.glance(ListApplications {}).await.unwrap_or_default();
     let name = |status: &BudgetStatus| match status.scope {
         BudgetScope::Device => "all services".to_owned(),
         BudgetScope::Application(app_id) => {

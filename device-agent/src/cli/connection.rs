@@ -4,15 +4,19 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use deskgate_program::confirmation::Confirmation;
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::Output;
 use deskgate_program::terminal;
+use deskgate_protocol::GatewayId;
+use serde::Serialize;
 
+use super::key_file::text_of;
 use super::no_secret;
 use super::socket::{AgentClient, failure};
 use crate::local::{
-    AccountStatus, AccountView, CancelSignIn, DiscardConnection, GetAccount, GetConnection, SaveConnection, SignIn,
-    SignInPrompt, SignOut, TestConnection,
+    AcceptGateway, AccountStatus, AccountView, CancelSignIn, DiscardConnection, DropHostKeys, GetAccount,
+    GetConnection, GetHostKeys, HostKeysView, SaveConnection, SignIn, SignInPrompt, SignOut, TestConnection,
 };
 use crate::settings::{self, ConnectionEdit};
 use deskgate_program::visible;
@@ -35,6 +39,17 @@ pub(super) enum ConnectionCommand {
         /// Which mode
         #[arg(long)]
         mode: ModeName,
+    },
+    /// Drop the host keys that the remote gateway announced: the pinned one alone is trusted from now on
+    DropHostKeys {
+        #[command(flatten)]
+        confirmation: Confirmation,
+    },
+    /// Accept that another gateway answers at the connection's address, as `deskgate doctor` names it
+    AcceptGateway {
+        /// The gateway's identifier
+        #[arg(value_name = "GATEWAY")]
+        gateway_id: GatewayId,
     },
     /// hosted: sign in with an account of the gateway's issuer. Shows an address and a code, and waits
     SignIn {
@@ -93,7 +108,8 @@ pub(super) struct ConnectionSaveArgs {
     /// remote: the control socket's path on the server
     #[arg(long, value_name = "PATH")]
     control_socket: Option<String>,
-    /// remote: the host key's fingerprint, as the administrator gave it to you
+    /// remote: the host key's fingerprint, as the administrator gave it to you. It alone is trusted from then on: keys
+    /// that the gateway announced before are dropped
     #[arg(long, value_name = "SHA256:…", conflicts_with = "known_hosts")]
     host_key: Option<String>,
     /// remote: or the known-hosts file that holds the host key
@@ -114,8 +130,11 @@ pub(super) async fn run(agent: AgentClient, command: ConnectionCommand, out: Out
     match command {
         ConnectionCommand::Show => {
             let connection = agent.request(GetConnection {}).await?;
-            out.result("connection/1", &connection, || show(&connection));
+            let host_keys = agent.request(GetHostKeys {}).await?;
+            let shown = ShownConnection { connection: &connection, host_keys: &host_keys };
+            out.result("connection/1", &shown, || show(&connection, &host_keys));
         }
+        ConnectionCommand::DropHostKeys { confirmation } => return drop_host_keys(agent, confirmation, out).await,
         ConnectionCommand::Discard { mode } => {
             let connection = agent.request(DiscardConnection { mode: mode.into() }).await?;
             out.result("connection/1", &connection, || "The draft is gone.".to_owned());
@@ -132,6 +151,12 @@ pub(super) async fn run(agent: AgentClient, command: ConnectionCommand, out: Out
                 let version = tested.gateway_version.as_deref().unwrap_or("unknown");
                 let device = tested.device_id.map(|id| id.to_string()).unwrap_or_default();
                 format!("{} let this device in: gateway {version}, device {device}", tested.address)
+            });
+        }
+        ConnectionCommand::AcceptGateway { gateway_id } => {
+            let accepted = agent.request(AcceptGateway { gateway_id }).await?;
+            out.result("accepted-gateway/1", &accepted, || {
+                format!("{gateway_id} is this device's gateway now. It is dialled at once: deskgate status")
             });
         }
         ConnectionCommand::Save(save) => {
@@ -160,6 +185,43 @@ pub(super) async fn run(agent: AgentClient, command: ConnectionCommand, out: Out
     Ok(())
 }
 
+/// A connection's settings, with the host keys that the remote gateway is recognised by.
+#[derive(Serialize)]
+struct ShownConnection<'a> {
+    #[serde(flatten)]
+    connection: &'a settings::ConnectionSettings,
+    host_keys: &'a HostKeysView,
+}
+
+async fn drop_host_keys(agent: AgentClient, confirmation: Confirmation, out: Output) -> Result<(), Failure> {
+    let before = agent.request(GetHostKeys {}).await?;
+    let Some(pinned) = &before.pinned else {
+        return Err(Failure::new(
+            Exit::Refused,
+            "no fingerprint is pinned, so no announced host key is followed; a known-hosts file is its owner's",
+        ));
+    };
+    let is_followed = before.followed.iter().any(|key| key.fingerprint == *pinned);
+    if !before.followed.is_empty() && !is_followed {
+        let followed: Vec<_> = before.followed.iter().map(ToString::to_string).collect();
+        confirmation.confirm(&format!(
+            "The gateway shows one of these keys now:\n  {}\nand not the pinned one any more:\n  {pinned}\nWithout \
+             them the connection is blocked until you pin the key that it shows. To trust that one alone, pin it \
+             instead: deskgate connection save --mode remote --host-key SHA256:…",
+            followed.join("\n  ")
+        ))?;
+    }
+    let now = agent.request(DropHostKeys {}).await?;
+    out.result("host-keys/1", &now, || {
+        format!(
+            "{} announced host keys were dropped. Trusted is the pinned one: {pinned}\nWhat a gateway with that key \
+             announces from now on is followed again. See: deskgate status",
+            before.followed.len()
+        )
+    });
+    Ok(())
+}
+
 /// How often the agent is polled for the user's sign-in.
 const SIGN_IN_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -176,6 +238,7 @@ async fn sign_in(
         let draft = SaveConnection { mode, edit, control_token: None, draft_only: true, abandon_runs: false };
         agent.request(draft).await?;
     }
+    let before = since(&agent.request(GetAccount {}).await?);
     let invitation = agent.request(SignIn {}).await?;
     if no_wait {
         out.result("sign-in/1", &invitation, || invited(&invitation));
@@ -201,12 +264,30 @@ async fn sign_in(
             break account;
         }
     };
+    came_of(before, &account)?;
+    out.result("account/1", &account, || standing(&account));
+    Ok(())
+}
+
+/// Whether a sign-in that ended made somebody signed in; `before`: since when somebody was.
+fn came_of(before: Option<deskgate_protocol::Timestamp>, account: &AccountView) -> Result<(), Failure> {
+    let signed_in = since(account);
+    if signed_in.is_some() && signed_in != before {
+        return Ok(());
+    }
+    let why = visible::line(account.sign_in_failed.as_deref().unwrap_or("the sign-in was cancelled")).to_string();
+    let kept = match signed_in {
+        Some(since) => format!("\nThe sign-in from {since} is still in use."),
+        None => String::new(),
+    };
+    Err(Failure::new(Exit::NotAuthorised, format!("Not signed in: {}.{kept}", why.trim_end_matches('.'))))
+}
+
+/// Since when somebody is signed in.
+fn since(account: &AccountView) -> Option<deskgate_protocol::Timestamp> {
     match &account.standing {
-        AccountStatus::SignedIn { .. } => {
-            out.result("account/1", &account, || standing(&account));
-            Ok(())
-        }
-        _ => Err(Failure::new(Exit::NotAuthorised, standing(&account))),
+        AccountStatus::SignedIn { since, .. } => Some(*since),
+        _ => None,
     }
 }
 
@@ -248,20 +329,13 @@ fn request(save: ConnectionSaveArgs) -> Result<SaveConnection, Failure> {
     ] {
         no_secret(flag, text.as_deref().unwrap_or_default())?;
     }
-    let control_token = match &save.token_file {
-        None => None,
-        Some(path) if path.as_os_str() == "-" => Some(std::io::read_to_string(std::io::stdin())),
-        Some(path) => Some(std::fs::read_to_string(path)),
-    };
-    let control_token = control_token.transpose().map_err(|error| {
-        let path = save.token_file.as_deref().unwrap_or(std::path::Path::new("-"));
-        Failure::new(Exit::Failed, format!("{}: {error}", path.display()))
-    })?;
+    let control_token = save.token_file.as_deref().map(text_of).transpose()?;
     let known_hosts = save.known_hosts.map(std::path::absolute).transpose();
     let known_hosts = known_hosts.map_err(|error| Failure::new(Exit::Usage, format!("--known-hosts: {error}")))?;
     Ok(SaveConnection {
         mode: save.mode.into(),
         edit: ConnectionEdit {
+            pins: save.host_key.is_some() || known_hosts.is_some(),
             listen: save.listen,
             ssh_address: save.ssh_address,
             ssh_user: save.ssh_user,
@@ -276,7 +350,7 @@ fn request(save: ConnectionSaveArgs) -> Result<SaveConnection, Failure> {
     })
 }
 
-fn show(connection: &settings::ConnectionSettings) -> String {
+fn show(connection: &settings::ConnectionSettings, host_keys: &HostKeysView) -> String {
     let remote = |fields: &settings::Remote| {
         let pin = match (&fields.host_key, &fields.known_hosts) {
             (Some(fingerprint), _) => fingerprint.clone(),
@@ -295,6 +369,12 @@ fn show(connection: &settings::ConnectionSettings) -> String {
             remote(&connection.saved.remote)
         },
     );
+    for key in &host_keys.followed {
+        text += &format!("followed key  {key}\n");
+    }
+    if let Some(why) = &host_keys.unreadable {
+        text += &format!("followed key  unknown: {why}\n");
+    }
     let hosted = &connection.saved.hosted.gateway_address;
     text += &format!("hosted        {}\n", if hosted.is_empty() { "not set up" } else { hosted });
     if let Some(draft) = &connection.builtin_draft {
@@ -307,4 +387,40 @@ fn show(connection: &settings::ConnectionSettings) -> String {
         text += &format!("hosted draft  {}\n", draft.gateway_address);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use deskgate_protocol::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn a_sign_in_that_failed_is_a_failure_whoever_was_signed_in_before() {
+        let moment = |text: &str| text.parse::<Timestamp>().expect("a time");
+        let (early, late) = (moment("2026-11-01T00:00:00Z"), moment("2026-11-02T00:00:00Z"));
+        let view = |since: Option<Timestamp>, failed: Option<&str>| AccountView {
+            gateway: None,
+            standing: match since {
+                Some(since) => {
+                    AccountStatus::SignedIn { issuer: "https://id.example.com".to_owned(), since, trouble: None }
+                }
+                None => AccountStatus::SignedOut { why: None },
+            },
+            sign_in_failed: failed.map(str::to_owned),
+            not_told: None,
+        };
+        assert!(came_of(None, &view(Some(early), None)).is_ok());
+        assert!(came_of(Some(early), &view(Some(late), None)).is_ok());
+        let expired = "the code expired before anybody signed in with it; sign in again";
+        for (before, account, says) in [
+            (None, view(None, Some(expired)), "the code expired"),
+            (Some(early), view(Some(early), Some(expired)), "is still in use"),
+            (Some(early), view(Some(early), None), "the sign-in was cancelled"),
+        ] {
+            let failure = came_of(before, &account).expect_err("nobody signed in anew");
+            assert_eq!(failure.exit, Exit::NotAuthorised);
+            assert!(failure.message.starts_with("Not signed in: ") && failure.message.contains(says), "{failure:?}");
+        }
+    }
 }

@@ -110,7 +110,7 @@ fn exit_of(code: Option<i32>) -> Exit {
 fn settled(status: &AgentStatus) -> bool {
     match status.line {
         LineView::Connecting => false,
-        LineView::Connected { .. } => status.access.is_some(),
+        LineView::Connected { .. } => status.access.is_some() || status.gateway_is_silent,
         LineView::Disconnected { .. } | LineView::Refused { .. } => true,
     }
 }
@@ -161,7 +161,7 @@ async fn in_foreground(home: Home, log_filter: &str, run_agent: RunAgent) -> Res
     let ansi = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(|| LogWriter(std::io::stderr()))
+        .with_writer(move || LogWriter::new(std::io::stderr(), ansi))
         .with_ansi(ansi)
         .with_target(false)
         .init();
@@ -256,6 +256,9 @@ fn show(status: &AgentStatus) -> String {
     let access = match &status.access {
         Some(access) if access.enabled => format!("enabled, at {}", access.address),
         Some(access) => format!("paused, at {}. Enable it with: deskgate access enable", access.address),
+        None if status.gateway_is_silent => "unknown: the gateway keeps the connection and does not answer. Its \
+             administrator sees why with: deskgate-gateway doctor"
+            .to_owned(),
         None => "unknown while the gateway is not connected".to_owned(),
     };
     let active = status.work.runs.as_array().map_or(0, Vec::len);
@@ -264,8 +267,8 @@ fn show(status: &AgentStatus) -> String {
          runs       {active} of {} slots in use\nidentity   {}",
         status.version, status.device_name, status.mode, status.pid, status.work.slots, status.fingerprint
     );
-    if !status.announced_host_keys.is_empty() {
-        text += &format!("\nhost keys  as the gateway announced: {}", status.announced_host_keys.join(", "));
+    for key in &status.followed_host_keys {
+        text += &format!("\nhost key   {key}");
     }
     if let Some(pages) = &status.pages {
         text += &format!("\npages      {pages} (open them with: deskgate open)");
@@ -333,10 +336,11 @@ mod tests {
             mode: Mode::BuiltIn,
             line,
             access,
+            gateway_is_silent: false,
             work: WorkView { slots: 4, stopping: false, problem: None, runs: serde_json::json!([]) },
             kept_awake: AwakeStatus::NotNeeded,
             pages: Some("http://127.0.0.1:7420/".to_owned()),
-            announced_host_keys: Vec::new(),
+            followed_host_keys: Vec::new(),
             problems: Vec::new(),
         }
     }

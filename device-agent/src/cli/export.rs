@@ -42,7 +42,7 @@ pub(super) async fn run(
 }
 
 /// An incomplete file, removed also on interruption: it would look like a complete one.
-struct PartialFile<'a>(&'a Path);
+pub(super) struct PartialFile<'a>(pub(super) &'a Path);
 
 impl Drop for PartialFile<'_> {
     fn drop(&mut self) {
@@ -52,7 +52,7 @@ impl Drop for PartialFile<'_> {
 }
 
 /// Creates a private file, which must not exist yet.
-fn create(path: &Path) -> std::io::Result<File> {
+pub(super) fn create(path: &Path) -> std::io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 

@@ -31,6 +31,30 @@ pub(super) enum IdentityCommand {
     },
 }
 
+/// Something that is shown with the fingerprint of this device's key, by which receipts are checked.
+#[derive(serde::Serialize)]
+pub(super) struct WithFingerprint<'a, T: serde::Serialize> {
+    #[serde(flatten)]
+    shown: &'a T,
+    device_fingerprint: String,
+}
+
+/// The fingerprint of this device's key. Asked for before a key is made, which is shown once.
+pub(super) async fn fingerprint(agent: &AgentClient) -> Result<String, Failure> {
+    Ok(agent.request(GetIdentity {}).await?.fingerprint)
+}
+
+impl<'a, T: serde::Serialize> WithFingerprint<'a, T> {
+    pub(super) fn of(shown: &'a T, device_fingerprint: String) -> Self {
+        Self { shown, device_fingerprint }
+    }
+
+    /// The line for people.
+    pub(super) fn line(&self) -> String {
+        format!("\nFingerprint of this device, by which the backend checks receipts:\n{}", self.device_fingerprint)
+    }
+}
+
 pub(super) async fn run(
     agent: AgentClient,
     command: IdentityCommand,

@@ -8,6 +8,7 @@ use deskgate_protocol::management::{CreateKey, KeyRecord as Record, KeyWarning, 
 use deskgate_protocol::{EndpointId, KeyId, Timestamp};
 
 use super::app;
+use super::identity::{WithFingerprint, fingerprint};
 use super::socket::AgentClient;
 
 /// `deskgate key …`
@@ -48,7 +49,7 @@ pub(super) struct KeyCreateArgs {
     #[arg(long, value_name = "SCOPE")]
     scope: Vec<Scope>,
     /// The services it is limited to; may be repeated [default: all of the application's]
-    #[arg(long, value_name = "ENDPOINT")]
+    #[arg(long = "service", alias = "endpoint", value_name = "SERVICE_ID")]
     endpoint: Vec<EndpointId>,
     /// The one subject it may name
     #[arg(long, value_name = "SUBJECT")]
@@ -75,11 +76,15 @@ pub(super) async fn run(agent: AgentClient, command: KeyCommand, out: Output) ->
                 expires_at: create.expires_at,
                 allowed_cidrs: create.allow,
             };
+            let fingerprint = fingerprint(&agent).await?;
             let created = agent.manage(request).await?;
-            out.result("key-created/1", &created, || {
+            let shown = WithFingerprint::of(&created, fingerprint);
+            out.result("key-created/1", &shown, || {
                 format!(
-                    "Created {}. Shown this once; keep it in the backend's credential store:\n{}",
-                    created.key.key_id, created.text
+                    "Created {}. Shown this once; keep it in the backend's credential store:\n{}{}",
+                    created.key.key_id,
+                    created.text,
+                    shown.line()
                 )
             });
         }

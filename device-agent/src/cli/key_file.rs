@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use deskgate_program::exit::{Exit, Failure};
+use deskgate_program::text_file;
 
 use crate::local::{KeyPlace, NewKey};
 
@@ -40,9 +41,5 @@ impl KeyFileArgs {
 
 /// The content of a file or of standard input.
 pub(super) fn text_of(path: &Path) -> Result<String, Failure> {
-    let text = match path.as_os_str() == "-" {
-        true => std::io::read_to_string(std::io::stdin()),
-        false => std::fs::read_to_string(path),
-    };
-    text.map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}", path.display())))
+    text_file::read(path).map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}", path.display())))
 }

@@ -5,6 +5,7 @@ mod access;
 mod allowlist;
 mod app;
 mod approvals;
+mod audit;
 mod autostart;
 mod budget;
 mod bundle;
@@ -35,6 +36,7 @@ mod settings;
 mod socket;
 mod spending;
 mod upgrade;
+mod verify_receipt;
 
 use std::pin::Pin;
 use std::process::ExitCode;
@@ -118,6 +120,11 @@ enum Command {
     /// Tool calls that wait for your decision
     #[command(subcommand)]
     Approvals(approvals::ApprovalsCommand),
+    /// What was asked of this device, and what it said: receipts, and the log of approvals
+    #[command(subcommand)]
+    Audit(audit::AuditCommand),
+    /// Check what a device signed about its runs; needs no agent
+    VerifyReceipt(verify_receipt::VerifyReceiptArgs),
     /// Conversations with this device's services
     #[command(subcommand)]
     Conversations(conversations::ConversationsCommand),
@@ -237,6 +244,8 @@ async fn run(command: Command, out: Output, itself: AgentFunctions) -> Result<()
         Command::Budget(command) => budget::run(AgentClient::find()?, command, out).await,
         Command::Spending(args) => spending::run(AgentClient::find()?, args, out).await,
         Command::Approvals(command) => approvals::run(AgentClient::find()?, command, out).await,
+        Command::Audit(command) => audit::run(AgentClient::find()?, command, out).await,
+        Command::VerifyReceipt(args) => verify_receipt::run(&args, out),
         Command::Conversations(command) => conversations::run(AgentClient::find()?, command, out).await,
         Command::Find(find) => find::run(AgentClient::find()?, find, out).await,
         Command::Callback(command) => callback::run(AgentClient::find()?, command, out).await,

@@ -150,15 +150,18 @@ fn described(profile: &Profile) -> serde_json::Value {
         "base_url_example": profile.base_url_example,
         "apis": profile.apis,
         "key": profile.key,
+        "models_as_of": profile.models_as_of,
+        "efforts_as_of": profile.efforts_as_of,
     })
 }
 
 fn profile_list() -> String {
-    records::list(Profile::all(), "", &["PROFILE", "FOR", "API", "API BASE URL"], |profile| {
+    records::list(Profile::all(), "", &["PROFILE", "FOR", "API", "MODELS AS OF", "API BASE URL"], |profile| {
         let apis = profile.apis.iter().map(|api| api.as_str()).collect::<Vec<_>>().join(", ");
         let example = profile.base_url_example.as_ref().map(|example| format!("yours, such as {example}"));
         let base_url = profile.base_url.clone().or(example).unwrap_or_default();
-        vec![profile.name.to_owned(), profile.title.clone(), apis, base_url]
+        let as_of = profile.models_as_of.clone().unwrap_or_else(|| "-".to_owned());
+        vec![profile.name.to_owned(), profile.title.clone(), apis, as_of, base_url]
     })
 }
 

@@ -12,10 +12,12 @@ use deskgate_protocol::management::{ListRuns, RunDetail, ShowRun, StopRun};
 use deskgate_protocol::run::{Phase, Run, RunEvent, RunState};
 use deskgate_protocol::{EndpointId, RunId};
 
+use super::identity::fingerprint;
 use super::socket::AgentClient;
 use super::{app, call, operation};
 use crate::local::{
-    Evidence, ModelFailure, OwnerFinding, ReconcileRun, ShowEvidence, ShowModelFailure, ShowRunSpending, Spending,
+    EndUnknownRuns, Evidence, ListUnsettled, ModelFailure, OwnerFinding, ReceiptVerdict, ReconcileRun, ShowEvidence,
+    ShowModelFailure, ShowRunSpending, Spending, UnsettledRuns,
 };
 
 /// `deskgate runs …`
@@ -36,7 +38,7 @@ pub(super) enum RunsCommand {
         #[arg(long, value_name = "APP")]
         app: Option<String>,
         /// Only of this published service
-        #[arg(long, value_name = "ENDPOINT")]
+        #[arg(long, value_name = "SERVICE_ID")]
         service: Option<EndpointId>,
         /// Only what this run, conversation or stop is about
         #[arg(long, value_name = "ID")]
@@ -73,6 +75,13 @@ pub(super) enum RunsCommand {
         #[arg(long, group = "finding")]
         run_again: bool,
     },
+    /// The runs that wait for your decision: how each is settled, and those that this device knows nothing of
+    Settle {
+        /// End all runs that this device knows nothing of, such as after its gateway was restored from a backup; their
+        /// effects stay possible
+        #[arg(long)]
+        end_unknown: bool,
+    },
     /// Stop a run; what it changed already stays changed
     Stop {
         /// Which
@@ -105,6 +114,19 @@ pub(super) async fn run(agent: AgentClient, command: RunsCommand, out: Output) -
                 OwnerFinding::RunAgain => format!("{run} is executed again once the gateway has offered it."),
                 _ => format!("{run} ends; its caller is told once the gateway is reached."),
             });
+            Ok(())
+        }
+        RunsCommand::Settle { end_unknown: true } => {
+            let ended = agent.request(EndUnknownRuns {}).await?;
+            out.result("ended_unknown/1", &ended, || {
+                let more = if ended.has_more { " There may be more: run this again." } else { "" };
+                format!("{} runs end as cancelled; their effects stay possible.{more}", ended.ended.len())
+            });
+            Ok(())
+        }
+        RunsCommand::Settle { end_unknown: false } => {
+            let runs = agent.request(ListUnsettled {}).await?;
+            out.result("unsettled/1", &runs, || unsettled(&runs));
             Ok(())
         }
         RunsCommand::Stop { run, wait } => {
@@ -142,12 +164,25 @@ pub(super) async fn show(
     let failed = detail.run.state == RunState::Failed;
     let failure = if failed { agent.request(ShowModelFailure { run_id }).await? } else { None };
     let spending = agent.request(ShowRunSpending { run_id }).await?;
-    let shown = RunView { detail: &detail, evidence: &evidence, model_failure: failure.as_ref(), spending };
+    let receipt = ReceiptVerdict::of(&detail.run, &fingerprint(&agent).await?);
+    let shown = RunView {
+        detail: &detail,
+        evidence: &evidence,
+        model_failure: failure.as_ref(),
+        spending,
+        receipt_verdict: receipt.as_ref(),
+    };
     out.result("run/1", &shown, || {
         let events: String = detail.events.iter().map(|event| line(event) + "\n").collect();
         let failure = failure.as_ref().map(model_failure).unwrap_or_default();
         let spent = spending.map(|spent| format!("Used up: {spent}\n")).unwrap_or_default();
-        events + &summary(&detail.run) + &failure + &spent + &call::evidence(&evidence, waiting.then_some(run_id))
+        let receipt = receipt.as_ref().map(|verdict| format!("Receipt: {verdict}\n")).unwrap_or_default();
+        events
+            + &summary(&detail.run)
+            + &failure
+            + &spent
+            + &receipt
+            + &call::evidence(&evidence, waiting.then_some(run_id))
     });
     match wait {
         Some(_) => verdict(&detail.run),
@@ -166,6 +201,8 @@ struct RunView<'a> {
     model_failure: Option<&'a ModelFailure>,
     #[serde(skip_serializing_if = "Option::is_none")]
     spending: Option<Spending>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    receipt_verdict: Option<&'a ReceiptVerdict>,
 }
 
 /// What the provider said. Callers do not learn it.
@@ -218,6 +255,25 @@ fn list(runs: &[Run]) -> String {
     })
 }
 
+fn unsettled(runs: &UnsettledRuns) -> String {
+    let mut text = String::new();
+    if runs.held.is_empty() && runs.unknown.is_empty() {
+        text += "No run waits for your decision.\n";
+    }
+    if !runs.held.is_empty() {
+        let next = "Interrupted on this device. See what each may have changed: deskgate runs show RUN";
+        text += &format!("{next}\n{}\n", list(&runs.held));
+    }
+    if !runs.unknown.is_empty() {
+        let next = "Not known to this device, which does not execute them. End all of them: deskgate runs settle --end-unknown";
+        text += &format!("{next}\n{}\n", list(&runs.unknown));
+    }
+    if runs.has_more {
+        text += "There are more; settle these first.\n";
+    }
+    text
+}
+
 /// The beginning of a caller's text, in one line.
 pub(super) fn first_line(text: &str) -> String {
     let line = visible::line(text.lines().next().unwrap_or_default());
@@ -237,6 +293,9 @@ fn summary(run: &Run) -> String {
     }
     if let Some(error) = &run.error {
         text += &format!("{}\n", error.message);
+    }
+    if let Some(time) = run.content_deleted_at {
+        text += &format!("Its caller deleted input and result at {time}.\n");
     }
     if let Some(result) = &run.result {
         text += &format!("\n{}\n", result.text);

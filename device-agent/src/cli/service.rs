@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use deskgate_definition::{
-    ApprovalPolicy, CostShownTo, Definition, Effort, MicroUsd, ModelReads, Network, Provider, ReasoningSummaries,
-    RunLimits, Service as Record, ServiceStage, Skill, ToolName,
+    ApprovalPolicy, CostShownTo, Definition, Effort, MicroUsd, ModelReads, Network, PROTECTED_NAMES, Provider,
+    ReasoningSummaries, RunLimits, Service as Record, ServiceStage, Skill, ToolName, is_taken_off,
 };
 use deskgate_program::duration;
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::Output;
 use deskgate_program::records::{self, Detail, Noun};
-use deskgate_program::visible;
+use deskgate_program::{text_file, visible};
 use deskgate_protocol::management::TryEndpoint;
 use deskgate_protocol::{DraftId, EndpointId};
 
@@ -112,7 +112,8 @@ pub(super) struct DefinitionArgs {
     mcp: Vec<String>,
     #[command(flatten)]
     rules: rules::RuleArgs,
-    /// Files that no tool changes, by a pattern as in a .gitignore; may be repeated, "none" for none
+    /// Files that no tool changes, by a pattern as in a .gitignore; !NAME takes off a name that is always protected; may be
+    /// repeated, "none" for none
     #[arg(long, value_name = "PATTERN")]
     protect: Vec<String>,
     /// Model calls in one run
@@ -121,7 +122,8 @@ pub(super) struct DefinitionArgs {
     /// Awake seconds in one run
     #[arg(long, value_name = "SECONDS")]
     max_duration: Option<u32>,
-    /// Runs at the same time [default: 1 with a tool that changes something, else 4]
+    /// Runs at the same time [default: 1 with a tool that changes something or an MCP server, else 4]; more than the
+    /// device has slots wait for one (deskgate settings set slots)
     #[arg(long)]
     concurrency: Option<u32>,
     /// Tokens that the model may write in one run; 0 for as many as it likes
@@ -241,9 +243,11 @@ pub(super) async fn run(agent: AgentClient, command: ServiceCommand, out: Output
             out.result("service/1", &view(&service), || {
                 let version = service.published.as_ref().map_or(0, |version| version.version);
                 let endpoint = service.endpoint_id.map(|id| id.to_string()).unwrap_or_default();
+                let Definition { name, limits, tools, mcp, .. } = &service.draft;
+                let at_once = limits.concurrency_in_words(tools, mcp);
                 format!(
-                    "Published version {version} of {}.\nEndpoint: {endpoint}\nNext: deskgate access enable",
-                    service.draft.name
+                    "Published version {version} of {name}.\nService ID: {endpoint}\nAt once: {at_once} (--concurrency of: \
+                     deskgate service edit)\nNext: deskgate access enable"
                 )
             });
         }
@@ -291,7 +295,7 @@ impl DefinitionArgs {
                 absolute.map_err(|error| Failure::new(Exit::Usage, format!("--dir {}: {error}", folder.display())))?;
         }
         if let Some(file) = self.instructions_file {
-            definition.instructions = std::fs::read_to_string(&file).map_err(|error| {
+            definition.instructions = text_file::read(&file).map_err(|error| {
                 Failure::new(Exit::Failed, format!("--instructions-file {}: {error}", file.display()))
             })?;
         }
@@ -363,7 +367,7 @@ fn tools_of(text: &str) -> Result<Vec<ToolName>, Failure> {
     text.split(',').map(tool).collect()
 }
 
-/// A service by its draft's or endpoint's identifier, or by a unique name.
+/// A service by one of its identifiers, or by a unique name.
 async fn find(agent: &AgentClient, wanted: &str) -> Result<Record, Failure> {
     let mut services = agent.request(ListServices {}).await?;
     let draft_id: Option<DraftId> = wanted.parse().ok();
@@ -376,7 +380,7 @@ async fn find(agent: &AgentClient, wanted: &str) -> Result<Record, Failure> {
     SERVICES.only(wanted, services)
 }
 
-/// The endpoint of a published service, from its name or an identifier.
+/// The identifier of a published service, from its name or an identifier.
 pub(super) async fn endpoint_of(agent: &AgentClient, wanted: &str) -> Result<EndpointId, Failure> {
     match wanted.parse() {
         Ok(endpoint_id) => Ok(endpoint_id),
@@ -384,7 +388,7 @@ pub(super) async fn endpoint_of(agent: &AgentClient, wanted: &str) -> Result<End
     }
 }
 
-/// The service's endpoint for callers.
+/// The service's identifier for callers.
 fn callable(service: &Record) -> Result<EndpointId, Failure> {
     service.published.as_ref().and(service.endpoint_id).ok_or_else(|| {
         let message = format!("it is not published; run: deskgate service publish {}", service.draft_id);
@@ -434,12 +438,19 @@ fn list(services: &[Record]) -> String {
     )
 }
 
+/// What is protected without being named, less what is taken off.
+fn always_protected(patterns: &[&str]) -> String {
+    let is_kept = |name: &&str| !patterns.iter().any(|pattern| is_taken_off(pattern, name));
+    let names: Vec<_> = PROTECTED_NAMES.into_iter().filter(is_kept).collect();
+    format!("the folders of version control, {}", names.join(", "))
+}
+
 fn show(service: &Record, folder: &Folder) -> String {
     let definition = &service.draft;
     let tools: Vec<_> = definition.tools.iter().map(|tool| tool.as_str()).collect();
     let servers: Vec<_> = definition.mcp.iter().map(|server| server.name.as_str()).collect();
     let skills: Vec<_> = definition.skills.iter().map(|skill| skill.name.as_str()).collect();
-    let RunLimits { max_turns, max_duration_s, concurrency, .. } = definition.limits;
+    let RunLimits { max_turns, max_duration_s, .. } = definition.limits;
     let named = |names: &[&str], none: &str| if names.is_empty() { none.to_owned() } else { names.join(", ") };
     let protected: Vec<_> = definition.protected.iter().map(String::as_str).collect();
     let published = service.published.as_ref().zip(service.endpoint_id);
@@ -455,7 +466,9 @@ fn show(service: &Record, folder: &Folder) -> String {
         .field("MCP servers", named(&servers, "none"));
     let mut text = rules::fields(detail, &definition.approvals)
         .field("protected", named(&protected, "nothing more"))
-        .field("limits", format!("{max_turns} turns, {max_duration_s} s, {concurrency} at once"))
+        .field("always protected", always_protected(&protected))
+        .field("limits", format!("{max_turns} turns, {max_duration_s} s"))
+        .field("at once", definition.limits.concurrency_in_words(&definition.tools, &definition.mcp))
         .fields(
             "network",
             (definition.network == Network::Host).then_some("commands have the whole network of this computer"),

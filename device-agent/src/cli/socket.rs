@@ -9,6 +9,7 @@ use deskgate_protocol::management::ManagementCall;
 use serde::de::DeserializeOwned;
 
 use crate::config::Home;
+use crate::local::GLANCE_TIMEOUT;
 use crate::local::export::ManagementClient;
 use crate::local::{AgentReply, AgentRequest, ErrorReply, ErrorReplyCode, TypedRequest};
 
@@ -32,6 +33,11 @@ impl AgentClient {
     /// Sends a request to the gateway, through the agent.
     pub(super) async fn manage<C: ManagementCall>(&self, call: C) -> Result<C::Reply, Failure> {
         self.send(AgentRequest::Manage { request: call.into() }).await
+    }
+
+    /// The same for what is shown beside something else; `None`: no answer came at once.
+    pub(super) async fn glance<C: ManagementCall>(&self, call: C) -> Option<C::Reply> {
+        tokio::time::timeout(GLANCE_TIMEOUT, self.manage(call)).await.ok()?.ok()
     }
 
     async fn send<T: DeserializeOwned>(&self, request: AgentRequest) -> Result<T, Failure> {

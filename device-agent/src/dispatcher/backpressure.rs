@@ -1,8 +1,9 @@
 //! Backpressure: runs that this device cannot take although it has free slots.
 //!
-//! A slot is not tied to a service. While a service is full here, `ready` asks the gateway to leave its runs in the
-//! queue. Otherwise every slot would bring one of them, to be refused, while runs of other services wait behind them. A
-//! service counts as full from its first refused run until one of its runs ends.
+//! A gateway offers no more runs of a service than it has places here (`places`). One that is older does not know of them,
+//! and an offer may be on its way when a service gets fewer: such a run is refused, and `ready` asks the gateway to leave
+//! that service's runs in the queue. Otherwise every slot would bring one of them, while runs of other services wait behind
+//! them. A service counts as full from its first refused run until one of its runs ends.
 //!
 //! A run that was refused for a reason that concerns every run would come back at once with the slot that it used up.
 //! So that slot is withheld for a pause, which grows. The same holds for a service that cannot be read, whose runs may
@@ -11,7 +12,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use deskgate_protocol::control::MAX_FULL_SERVICES;
+use deskgate_protocol::control::MAX_NAMED_SERVICES;
 use deskgate_protocol::ids::EndpointId;
 use tokio::time::Instant;
 
@@ -55,7 +56,7 @@ impl Backpressure {
 
     /// The services whose runs should not be offered, at most as many as one frame may name.
     pub(super) fn services(&self) -> Vec<EndpointId> {
-        self.full.union(&self.unreadable).take(MAX_FULL_SERVICES).copied().collect()
+        self.full.union(&self.unreadable).take(MAX_NAMED_SERVICES).copied().collect()
     }
 
     /// When everything except full services is offered again at the latest.

@@ -146,7 +146,7 @@ impl<L: Link> Dispatcher<L> {
             }
         }
         info!(%run_id, attempt = run.attempt, state = %outcome.state(), "execution ended");
-        run.stage = RunStage::Ended { outcome: Box::new(outcome), journalled: false, sent: false };
+        run.stage = RunStage::ended(outcome);
         if let Some(why) = outdated {
             self.pause(run_id, why).await;
         }
@@ -161,11 +161,11 @@ impl<L: Link> Dispatcher<L> {
 
     pub(super) async fn journal_finish(&mut self, run_id: RunId) {
         let Some(run) = self.runs.get_mut(&run_id) else { return };
-        let RunStage::Ended { outcome, journalled, .. } = &mut run.stage else { return };
+        let RunStage::Ended { outcome, receipt, journalled, .. } = &mut run.stage else { return };
         let seq = run.log.last() + 1;
         match self.journal.finish(run_id, run.attempt, seq, outcome, run.log.unacknowledged()).await {
-            Ok(()) => {
-                *journalled = true;
+            Ok(signed) => {
+                (*receipt, *journalled) = (signed, true);
                 let endpoint_id = run.endpoint_id;
                 self.withheld.record_end(endpoint_id);
                 self.journal_works();

@@ -13,7 +13,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::services::{CallError, GatewayClient};
 
 /// The timeout of a reply, beyond the wait that the request itself asks for.
-const MANAGEMENT_REPLY_TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const MANAGEMENT_REPLY_TIMEOUT: Duration = Duration::from_secs(30);
+/// The same for what is shown beside something else, and is left out if it does not come.
+pub const GLANCE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The dispatcher's handle. Clones are cheap.
 #[derive(Clone, Debug)]
@@ -21,6 +23,7 @@ pub struct DispatcherHandle {
     pub(super) by: AskedBy,
     pub(super) commands: mpsc::Sender<Command>,
     pub(super) status: watch::Receiver<DispatcherStatus>,
+    pub(super) patience: Duration,
 }
 
 #[derive(Debug)]
@@ -151,12 +154,17 @@ impl DispatcherHandle {
         Self { by, ..self }
     }
 
+    /// The same handle for what is shown beside something else: it waits for [`GLANCE_TIMEOUT`].
+    pub fn glancing(self) -> Self {
+        Self { patience: GLANCE_TIMEOUT, ..self }
+    }
+
     /// Sends a request to the gateway; the reply is passed on unchanged.
     ///
     /// # Errors
     /// There is no session, or the gateway refused or did not answer.
     pub async fn pass_on(&self, request: ManagementRequest) -> Result<Value, CallError> {
-        let limit = MANAGEMENT_REPLY_TIMEOUT
+        let limit = self.patience
             + match &request {
                 ManagementRequest::ShowRun(show) => Duration::from_secs(show.wait_s.into()),
                 ManagementRequest::ShowOperation(show) => Duration::from_secs(show.wait_s.into()),

@@ -21,8 +21,10 @@ mod line;
 mod offers;
 mod orders;
 mod outgoing;
+mod places;
 mod problem;
 mod reconcile;
+mod refusals;
 mod run;
 pub mod sleep;
 
@@ -35,7 +37,7 @@ use deskgate_protocol::control::{ByeCode, DeviceFrame, GatewayFrame, InFlightRun
 use deskgate_protocol::ids::{EndpointId, OperationId, RunId};
 use deskgate_protocol::management::{AskedBy, ManagementRequest};
 use deskgate_protocol::run::Outcome;
-use deskgate_store::{self, Audit, Journal, Services, Store, Transcripts};
+use deskgate_store::{self, Audit, Journal, Services, Settings, Store, Transcripts};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
@@ -46,11 +48,13 @@ use crate::executor::{Job, Progress};
 use crate::services::CallError;
 use backpressure::Backpressure;
 use calls::PendingCalls;
-use handle::Command;
-pub use handle::{ActiveRun, ActiveRunState, DispatcherHandle, DispatcherStatus, ReconcileError};
+pub use handle::{ActiveRun, ActiveRunState, DispatcherHandle, DispatcherStatus, GLANCE_TIMEOUT, ReconcileError};
+use handle::{Command, MANAGEMENT_REPLY_TIMEOUT};
 use line::{GatewayLine, LineEvent};
 pub use line::{InFlightReader, Link, LinkSession};
+use places::Places;
 use problem::DispatcherProblem;
+use refusals::RefusalRate;
 use run::{RunStage, TrackedRun};
 
 /// The interval for repeating failed journal writes.
@@ -93,6 +97,7 @@ pub struct Dispatcher<L: Link> {
     line: GatewayLine<L>,
     journal: Journal,
     transcripts: Transcripts,
+    settings: Settings,
     audit: Audit,
     services: Services,
     execute: ExecuteFn,
@@ -108,7 +113,11 @@ pub struct Dispatcher<L: Link> {
 
     /// Slots declared in this session that the gateway has not used.
     credit: u32,
+    /// The places of each service, and those that the gateway has not used.
+    places: Places,
     withheld: Backpressure,
+    /// How many refused offers are signed.
+    refusals: RefusalRate,
     /// The services that the gateway was asked to hold back.
     named: Vec<EndpointId>,
     /// The gateway stops: no more slots are declared in this session.
@@ -184,6 +193,7 @@ impl<L: Link> Dispatcher<L> {
             line: GatewayLine::new(link, InFlightReader(in_flight_now)),
             journal,
             transcripts: store.transcripts(),
+            settings: store.settings(),
             audit: store.audit(),
             services,
             execute,
@@ -195,7 +205,9 @@ impl<L: Link> Dispatcher<L> {
             calls: PendingCalls::default(),
             commands,
             credit: 0,
+            places: Places::new(store.services().publications()),
             withheld: Backpressure::default(),
+            refusals: RefusalRate::default(),
             named: Vec::new(),
             draining: false,
             asleep: false,
@@ -208,13 +220,22 @@ impl<L: Link> Dispatcher<L> {
             in_flight,
             status,
         };
-        Ok((dispatcher, DispatcherHandle { by: AskedBy::Agent, commands: commands_in, status: status_out }))
+        Ok((
+            dispatcher,
+            DispatcherHandle {
+                by: AskedBy::Agent,
+                commands: commands_in,
+                status: status_out,
+                patience: MANAGEMENT_REPLY_TIMEOUT,
+            },
+        ))
     }
 
     /// Works until it is stopped. Dropping the future aborts every execution, which then counts as cut off, as after a
     /// crash.
     pub async fn run(mut self) {
         loop {
+            self.places.learn(&self.services).await;
             self.send_what_can_be_sent();
             self.publish();
             if self.is_done() {
@@ -245,7 +266,10 @@ impl<L: Link> Dispatcher<L> {
 
     async fn act(&mut self, happening: DispatcherEvent) {
         match happening {
-            DispatcherEvent::Line(LineEvent::Up(welcome)) => self.begin_session(&welcome),
+            DispatcherEvent::Line(LineEvent::Up(welcome)) => {
+                self.begin_session(&welcome);
+                self.note_retention(welcome.policy.retention_s).await;
+            }
             DispatcherEvent::Line(LineEvent::Frame(frame)) => self.act_on_frame(frame).await,
             DispatcherEvent::Line(LineEvent::Lost) => self.calls.fail_all(),
             DispatcherEvent::Line(LineEvent::Room) => {}
@@ -280,6 +304,7 @@ impl<L: Link> Dispatcher<L> {
                 self.revoke(run_id, attempt).await;
             }
             GatewayFrame::Ack { run_id, attempt, through } => self.acknowledge(run_id, attempt, through).await,
+            GatewayFrame::Recall { runs } => self.recall(runs).await,
             GatewayFrame::Reply { request_id, result } => self.calls.end(request_id, result),
             GatewayFrame::Ping => self.line.send(DeviceFrame::Pong),
             GatewayFrame::Drain => self.draining = true,
@@ -350,6 +375,14 @@ impl<L: Link> Dispatcher<L> {
                 let waits = |run: &TrackedRun| matches!(run.stage, RunStage::Taken { .. } | RunStage::Ended { .. });
                 !self.line.is_up() || Instant::now() >= until || !self.runs.values().any(waits)
             }
+        }
+    }
+
+    /// What the gateway deletes after this time is deleted here as well, at once and with each sweep.
+    async fn note_retention(&mut self, seconds: Option<u64>) {
+        match self.settings.set_gateway_retention(seconds).await {
+            Ok(()) => self.sweep_at = Instant::now(),
+            Err(error) => warn!(%error, "how long the gateway keeps runs could not be noted"),
         }
     }
 

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use deskgate_definition::Definition;
 use deskgate_protocol::control::{DeviceFrame, Offer, RefuseCode};
 use deskgate_protocol::ids::RunId;
+use deskgate_protocol::receipt::OfferAnswer;
 use deskgate_protocol::run::{Effects, Outcome, RunError, RunErrorCode, Usage};
 use deskgate_store::journal::{EndedAttempt, StartOutcome, TakeOutcome};
-use deskgate_store::transcripts::TranscriptEntry;
+use deskgate_store::transcripts::{Earlier, TranscriptEntry};
 use deskgate_store::{self, Services};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
@@ -44,15 +45,16 @@ pub(super) async fn definition_left(
 impl<L: Link> Dispatcher<L> {
     pub(super) async fn consider(&mut self, offer: Offer) {
         let held = self.runs.get(&offer.run_id).filter(|run| run.attempt < offer.attempt).map(|run| &run.stage);
-        // Every offer uses up a declared slot, whatever its result. Only a restart does not: it takes the slot that the
+        // Every offer uses up a declared slot and place, whatever its result. Only a restart does not: it takes the slot that the
         // interrupted attempt still has.
         let runs_again = held.is_some_and(RunStage::may_run_again);
         if !runs_again {
             self.credit = self.credit.saturating_sub(1);
+            self.places.note_offer(offer.endpoint_id);
         }
         let has_a_slot = runs_again || matches!(held, Some(RunStage::Taken { .. }));
-        if self.is_known(&offer) {
-            return;
+        if let Some(answer) = self.answer_known(&offer) {
+            return self.sign_refusal(&offer, answer).await;
         }
         let definition = match definition(&self.services, &offer).await {
             Ok(Some(definition)) => {
@@ -61,18 +63,22 @@ impl<L: Link> Dispatcher<L> {
             }
             Ok(None) => {
                 warn!(run_id = %offer.run_id, endpoint_id = %offer.endpoint_id, "refused: not the definition held here");
+                self.sign_refusal(&offer, OfferAnswer::DefinitionMismatch).await;
                 return self.refuse(&offer, RefuseCode::DefinitionMismatch);
             }
             Err(error) => {
                 self.definition_failed(offer.run_id, offer.endpoint_id, &error);
-                return self.refuse_busy(&offer, DeclineReason::Unreadable(offer.endpoint_id));
+                self.refuse_busy(&offer, DeclineReason::Unreadable(offer.endpoint_id));
+                return self.sign_refusal(&offer, OfferAnswer::Busy).await;
             }
         };
         if self.asleep || !matches!(self.stop, StopMode::NotStopping) || !(has_a_slot || self.has_slot_for(&offer)) {
-            return self.refuse_busy(&offer, DeclineReason::Everything);
+            self.refuse_busy(&offer, DeclineReason::Everything);
+            return self.sign_refusal(&offer, OfferAnswer::Busy).await;
         }
         if !(has_a_slot || self.service_has_place_for(&offer, &definition)) {
-            return self.refuse_busy(&offer, DeclineReason::Full(offer.endpoint_id));
+            self.refuse_busy(&offer, DeclineReason::Full(offer.endpoint_id));
+            return self.sign_refusal(&offer, OfferAnswer::Busy).await;
         }
         match self.journal.take(&offer).await {
             Ok(TakeOutcome::Fresh) => {
@@ -84,9 +90,9 @@ impl<L: Link> Dispatcher<L> {
                 self.runs.insert(run_id, TrackedRun { stop, ..TrackedRun::from_offer(offer, Some(definition)) });
                 self.line.send(DeviceFrame::Accept { run_id, attempt });
             }
-            Ok(TakeOutcome::Ended(EndedAttempt { seq, outcome, .. })) => {
+            Ok(TakeOutcome::Ended(EndedAttempt { seq, outcome, receipt, .. })) => {
                 let (run_id, attempt) = (offer.run_id, offer.attempt);
-                self.line.send(DeviceFrame::Finish { run_id, attempt, seq, outcome });
+                self.line.send(DeviceFrame::Finish { run_id, attempt, seq, outcome, receipt });
             }
             Ok(TakeOutcome::Stale) => {
                 debug!(run_id = %offer.run_id, attempt = offer.attempt, "an echo of an old offer");
@@ -95,17 +101,18 @@ impl<L: Link> Dispatcher<L> {
             Err(error) => {
                 self.journal_failed(offer.run_id, &error);
                 self.refuse_busy(&offer, DeclineReason::Everything);
+                self.refusals.not_listed(0);
             }
         }
     }
 
-    /// Whether this device's record of the run answers the offer.
-    fn is_known(&mut self, offer: &Offer) -> bool {
+    /// What this device's record of the run answers to the offer, which is done; none if it is an offer to consider.
+    fn answer_known(&mut self, offer: &Offer) -> Option<OfferAnswer> {
         let (run_id, attempt) = (offer.run_id, offer.attempt);
-        let Some(run) = self.runs.get_mut(&run_id) else { return false };
+        let run = self.runs.get_mut(&run_id)?;
         if run.attempt > attempt {
             debug!(%run_id, attempt, "an offer of an older attempt than the one held");
-            return true;
+            return Some(OfferAnswer::Stale);
         }
         let newer = run.attempt < attempt;
         match &mut run.stage {
@@ -115,24 +122,43 @@ impl<L: Link> Dispatcher<L> {
                 *revoked = true;
                 stop.cancel();
                 self.refuse_busy(offer, DeclineReason::Everything);
+                Some(OfferAnswer::Busy)
             }
-            RunStage::Ended { journalled: false, .. } => self.refuse_busy(offer, DeclineReason::Everything),
-            stage if newer && stage.may_run_again() => return false,
+            RunStage::Ended { journalled: false, .. } => {
+                self.refuse_busy(offer, DeclineReason::Everything);
+                Some(OfferAnswer::Busy)
+            }
+            stage if newer && stage.may_run_again() => None,
             RunStage::Unknown { .. } => {
                 warn!(%run_id, attempt, "refused: nobody has said yet what became of this run");
                 self.refuse_busy(offer, DeclineReason::Everything);
+                Some(OfferAnswer::Busy)
             }
-            _ if newer => return false,
+            _ if newer => None,
             RunStage::Taken { .. } | RunStage::Running { .. } => {
-                self.line.send(DeviceFrame::Accept { run_id, attempt })
+                self.line.send(DeviceFrame::Accept { run_id, attempt });
+                Some(OfferAnswer::Taken)
             }
             RunStage::Ended { sent, .. } => {
                 run.log.rewind();
                 *sent = false;
+                Some(OfferAnswer::EndedBefore)
             }
-            RunStage::Interrupted => debug!(%run_id, attempt, "an interrupted attempt is not started again as itself"),
+            RunStage::Interrupted => {
+                debug!(%run_id, attempt, "an interrupted attempt is not started again as itself");
+                Some(OfferAnswer::Stale)
+            }
         }
-        true
+    }
+
+    /// Signs an answer that changes nothing here. If that cannot be written, the offer is answered all the same: the
+    /// next one is signed with the number of those before it.
+    async fn sign_refusal(&mut self, offer: &Offer, answer: OfferAnswer) {
+        let Some(unlisted) = self.refusals.next(Instant::now()) else { return };
+        if let Err(error) = self.journal.answered(offer, answer, unlisted).await {
+            warn!(run_id = %offer.run_id, %error, "the answer to an offer could not be signed");
+            self.refusals.not_listed(unlisted);
+        }
     }
 
     fn has_slot_for(&self, offer: &Offer) -> bool {
@@ -171,13 +197,18 @@ impl<L: Link> Dispatcher<L> {
             return debug!(%run_id, attempt, "a start of an attempt that is past it");
         };
         *confirmed = true;
-        let earlier = match (offer.conversation, offer.generation) {
-            (Some(conversation), Some(generation)) => self.transcripts.of(conversation, generation).await,
-            _ => Ok(Vec::new()),
+        let earlier = match self.transcripts.seen_by(offer).await {
+            Ok(Earlier::Exchanges(earlier)) => {
+                run.said_before = earlier.last().map(|said| said.place);
+                Ok(Some(earlier))
+            }
+            Ok(Earlier::OfAnother) => {
+                warn!(%run_id, attempt, endpoint_id = %run.endpoint_id,
+                    "the gateway offered a message in a conversation of another service or subject; it fails");
+                Ok(None)
+            }
+            Err(error) => Err(error),
         };
-        if let Ok(earlier) = &earlier {
-            run.said_before = earlier.last().map(|said| said.place);
-        }
         let started = match earlier {
             Ok(earlier) => self.journal.start(run_id, attempt).await.map(|started| (started, earlier)),
             Err(error) => Err(error),
@@ -191,28 +222,31 @@ impl<L: Link> Dispatcher<L> {
         }
     }
 
-    async fn begin(&mut self, run_id: RunId, started: StartOutcome, earlier: Vec<TranscriptEntry>) {
+    /// `earlier`: what it sees of its conversation; `None`: the conversation is another's.
+    async fn begin(&mut self, run_id: RunId, started: StartOutcome, earlier: Option<Vec<TranscriptEntry>>) {
         let effects = self.journal.effects(run_id).await;
         let Some(run) = self.runs.get_mut(&run_id) else { return };
         match started {
-            StartOutcome::Ended(outcome) => {
+            StartOutcome::Ended { outcome, receipt } => {
                 info!(%run_id, attempt = run.attempt, "this run ended here before; its outcome is sent again");
-                run.stage = RunStage::Ended { outcome: Box::new(outcome), journalled: true, sent: false };
+                run.stage = RunStage::Ended { outcome: Box::new(outcome), receipt, journalled: true, sent: false };
                 self.withheld.record_end(run.endpoint_id);
             }
             StartOutcome::Execute if run.stop.is_some() => {
                 info!(%run_id, attempt = run.attempt, "stopped before it began");
-                let outcome = Box::new(orders::never_began(effects));
-                run.stage = RunStage::Ended { outcome, journalled: false, sent: false };
+                run.stage = RunStage::ended(orders::never_began(effects));
                 self.journal_finish(run_id).await;
             }
             StartOutcome::Execute if matches!(run.stage, RunStage::Taken { definition: None, .. }) => {
                 warn!(%run_id, attempt = run.attempt, "the definition that this run was taken for is gone; it fails");
-                let outcome = Box::new(no_definition(effects));
-                run.stage = RunStage::Ended { outcome, journalled: false, sent: false };
+                run.stage = RunStage::ended(no_definition(effects));
                 self.journal_finish(run_id).await;
             }
             StartOutcome::Execute => {
+                let Some(earlier) = earlier else {
+                    run.stage = RunStage::ended(of_another(effects));
+                    return self.journal_finish(run_id).await;
+                };
                 let exchange = |TranscriptEntry { input, answer, .. }| Exchange { request: input, answer };
                 self.execute(run_id, earlier.into_iter().map(exchange).collect());
             }
@@ -282,6 +316,14 @@ impl<L: Link> Dispatcher<L> {
         self.retry_orders().await;
         self.try_journal().await;
     }
+}
+
+/// The outcome of a message in a conversation that is another's. It was not executed; `effects`: of the attempts before
+/// it.
+fn of_another(effects: Effects) -> Outcome {
+    let message = "On the device this conversation belongs to another service or subject.".to_owned();
+    let error = RunError { code: RunErrorCode::Internal, message, retryable: false, effects };
+    Outcome::Failed { error, usage: Usage::default() }
 }
 
 /// The outcome of an attempt whose definition was lost after it was taken. It was not executed; `effects`: of the

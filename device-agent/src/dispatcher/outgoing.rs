@@ -1,5 +1,7 @@
 //! Outgoing state: frames for the gateway, made from the state of the runs, and the status for people.
 
+use std::collections::BTreeMap;
+
 use deskgate_protocol::control::{DeviceFrame, Welcome};
 use tracing::info;
 
@@ -15,6 +17,7 @@ impl<L: Link> Dispatcher<L> {
         info!(device_id = %welcome.device_id, epoch = welcome.epoch, "the session began");
         self.credit = 0;
         (self.withheld, self.named) = (Backpressure::default(), Vec::new());
+        self.places.forget_declared();
         self.draining = false;
         // The gateway takes a new session for an awake device.
         if self.asleep {
@@ -45,13 +48,13 @@ impl<L: Link> Dispatcher<L> {
             {
                 self.line.send(DeviceFrame::Event { run_id, attempt, seq, event });
             }
-            if let RunStage::Ended { outcome, journalled: true, sent: sent @ false } = &mut run.stage
+            if let RunStage::Ended { outcome, receipt, journalled: true, sent: sent @ false } = &mut run.stage
                 && run.log.all_sent()
                 && self.line.has_room()
             {
                 *sent = true;
-                let (seq, outcome) = (run.log.last() + 1, (**outcome).clone());
-                self.line.send(DeviceFrame::Finish { run_id, attempt, seq, outcome });
+                let (seq, outcome, receipt) = (run.log.last() + 1, (**outcome).clone(), receipt.clone());
+                self.line.send(DeviceFrame::Finish { run_id, attempt, seq, outcome, receipt });
             }
             if let RunStage::Ended { outcome, sent: true, .. } = &run.stage
                 && let Some(operation_id) = run.stop.take()
@@ -62,15 +65,20 @@ impl<L: Link> Dispatcher<L> {
         self.declare_slots();
     }
 
-    /// Declares the slots that are free beyond those the gateway may still use, and the services that are full.
+    /// Declares the slots and places that are free beyond those the gateway may still use, and the services that are full.
     pub(super) fn declare_slots(&mut self) {
         if self.draining || self.asleep || !matches!(self.stop, StopMode::NotStopping) || !self.line.has_room() {
             return;
         }
         let free = self.free_slots().saturating_sub(self.withheld.slots());
         let (slots, full) = (free.saturating_sub(self.credit), self.withheld.services());
-        if slots > 0 || full != self.named {
-            self.line.send(DeviceFrame::Ready { slots, full: full.clone() });
+        let mut active = BTreeMap::new();
+        for run in self.runs.values().filter(|run| run.occupies_slot()) {
+            *active.entry(run.endpoint_id).or_default() += 1;
+        }
+        let places = self.places.declare(&active, &full);
+        if slots > 0 || !places.is_empty() || full != self.named {
+            self.line.send(DeviceFrame::Ready { slots, places, full: full.clone() });
             self.credit += slots;
             self.named = full;
         }

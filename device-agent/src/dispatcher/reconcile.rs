@@ -4,10 +4,10 @@
 //! gateway has then recorded that the end was unknown, and has reported which number an end takes, whose events were
 //! lost with the process.
 
-use deskgate_protocol::control::DeviceFrame;
+use deskgate_protocol::control::{DeviceFrame, MAX_RECALLED_RUNS};
 use deskgate_protocol::ids::RunId;
 use deskgate_store::journal::reconcile::{OwnerFinding, Settlement};
-use tracing::info;
+use tracing::{info, warn};
 
 use super::handle::ReconcileError;
 use super::run::{EventLog, RunStage, TrackedRun};
@@ -51,6 +51,21 @@ impl<L: Link> Dispatcher<L> {
         Ok(())
     }
 
+    /// The gateway was restored, and asks which of these runs were never here. A journal that cannot be read says nothing.
+    pub(super) async fn recall(&mut self, runs: Vec<RunId>) {
+        let asked = runs.len();
+        if asked > MAX_RECALLED_RUNS {
+            return warn!(asked, "the gateway asked about more runs at once than any gateway does; not answered");
+        }
+        match self.journal.never_had(runs).await {
+            Ok(never_had) => {
+                info!(asked, never_had = never_had.len(), "the gateway was restored, and asked which runs were here");
+                self.line.send(DeviceFrame::Recalled { never_had });
+            }
+            Err(error) => warn!(%error, "the gateway asked which runs were here, and the journal cannot be read"),
+        }
+    }
+
     /// The gateway has events of an unknown run through this number.
     pub(super) async fn number(&mut self, run_id: RunId, through: u64) {
         let Some(TrackedRun { stage: RunStage::Unknown { numbered, .. }, log, .. }) = self.runs.get_mut(&run_id) else {
@@ -69,7 +84,7 @@ impl<L: Link> Dispatcher<L> {
         match word {
             Settlement::RunsAgain => self.line.send(DeviceFrame::Reconciled { run_id, attempt: run.attempt }),
             Settlement::Ends(outcome) => {
-                run.stage = RunStage::Ended { outcome: outcome.clone(), journalled: false, sent: false };
+                run.stage = RunStage::ended((**outcome).clone());
                 self.journal_finish(run_id).await;
             }
         }

@@ -40,8 +40,8 @@ pub(super) enum RunStage {
     Taken { offer: Box<Offer>, definition: Option<Arc<Definition>>, confirmed: bool },
     /// Executing. `revoked`: its outcome is no longer needed.
     Running { reports: mpsc::Receiver<Progress>, stop: CancellationToken, revoked: bool },
-    /// Ended. Sent once it is journalled.
-    Ended { outcome: Box<Outcome>, journalled: bool, sent: bool },
+    /// Ended. Sent once it is journalled, with what was signed about it then.
+    Ended { outcome: Box<Outcome>, receipt: Option<String>, journalled: bool, sent: bool },
     /// Cut off by a restart, or by an immediate stop of the agent; waits to be offered again.
     Interrupted,
     /// Cut off after it began to write: waits for its owner. `settled`: the owner's decision; `numbered`: the gateway
@@ -50,6 +50,11 @@ pub(super) enum RunStage {
 }
 
 impl RunStage {
+    /// Ended just now: the journal does not know it yet.
+    pub(super) fn ended(outcome: Outcome) -> Self {
+        Self::Ended { outcome: Box::new(outcome), receipt: None, journalled: false, sent: false }
+    }
+
     /// Whether the next attempt may be offered, which takes this one's slot.
     pub(super) fn may_run_again(&self) -> bool {
         matches!(self, Self::Interrupted | Self::Unknown { settled: Some(Settlement::RunsAgain), .. })
@@ -78,9 +83,9 @@ impl TrackedRun {
         let mut log = EventLog::default();
         let stage = match ended {
             None => RunStage::Interrupted,
-            Some(EndedAttempt { seq, outcome, events }) => {
+            Some(EndedAttempt { seq, outcome, receipt, events }) => {
                 log = EventLog::ending_before(seq, events);
-                RunStage::Ended { outcome: Box::new(outcome), journalled: true, sent: false }
+                RunStage::Ended { outcome: Box::new(outcome), receipt, journalled: true, sent: false }
             }
         };
         let (attempt, endpoint_id, endpoint_version) = (offer.attempt, offer.endpoint_id, offer.endpoint_version);

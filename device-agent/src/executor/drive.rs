@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use deskgate_assistant::{Assistant, ModelEvent, ModelRequest};
 use deskgate_definition::tool::ToolOutput;
-use deskgate_protocol::control::{DeviceEvent, MessageDelta};
+use deskgate_protocol::control::{DeviceEvent, MessageDelta, ToolKind, ToolStatus};
 use deskgate_protocol::run::{Input, Outcome};
 use deskgate_tools::Toolbox;
 use futures_util::future::BoxFuture;
@@ -127,7 +127,9 @@ impl RunDriver<'_> {
                     TurnEffect::RetryIn(pause) => {
                         self.doing = Activity::Pause(Box::pin(tokio::time::sleep(jittered(pause))))
                     }
-                    TurnEffect::Plan { tool, arguments } => self.doing = Activity::Step(self.plan(&tool, &arguments)),
+                    TurnEffect::Plan { tool, arguments, again } => {
+                        self.doing = Activity::Step(self.plan(&tool, &arguments, again));
+                    }
                     TurnEffect::Ask(request) => self.doing = Activity::Step(self.record.ask(request)),
                     TurnEffect::AwaitAnswer(approval_id) => {
                         self.doing = Activity::Asking(self.record.answer(approval_id))
@@ -136,6 +138,7 @@ impl RunDriver<'_> {
                         let resolution = self.record.withdraw(approval_id).await;
                         self.report(Progress::Event(DeviceEvent::ApprovalResolved { approval_id, resolution })).await;
                     }
+                    TurnEffect::NotDone { approval_id, why } => self.record.not_done(approval_id, why).await,
                     TurnEffect::Begin { call, basis } => self.doing = Activity::Step(self.record.begin(call, basis)),
                     TurnEffect::Note { call_id, ok } => self.doing = Activity::Step(self.record.note(call_id, ok)),
                     TurnEffect::RunTool { call_id, name, arguments } => {
@@ -143,7 +146,12 @@ impl RunDriver<'_> {
                         self.tools.push(call.map(|result| TurnEvent::ToolFinished { call_id, result }).boxed());
                     }
                     TurnEffect::Say(piece) => self.pieces.add(piece),
-                    TurnEffect::Emit(event) => self.report(Progress::Event(event)).await,
+                    TurnEffect::Emit(event) => {
+                        if let DeviceEvent::ToolCompleted { call_id, kind: ToolKind::Read, status, .. } = &event {
+                            self.record.note_read(call_id.clone(), *status == ToolStatus::Ok).await;
+                        }
+                        self.report(Progress::Event(event)).await;
+                    }
                     TurnEffect::Spent(spent) => self.record.spend(spent).await,
                     TurnEffect::KeepFailure(error) => self.record.keep_failure(*error).await,
                     TurnEffect::Remember { said, answer } => {
@@ -173,8 +181,9 @@ impl RunDriver<'_> {
     }
 
     /// The tool's plan for a call. The turn has answered unknown tool names before.
-    fn plan(&self, tool: &str, arguments: &serde_json::Value) -> BoxFuture<'static, TurnEvent> {
-        match self.toolbox.plan(tool, arguments) {
+    fn plan(&self, tool: &str, arguments: &serde_json::Value, again: bool) -> BoxFuture<'static, TurnEvent> {
+        let plan = if again { self.toolbox.plan_again(tool, arguments) } else { self.toolbox.plan(tool, arguments) };
+        match plan {
             Some(plan) => plan.map(TurnEvent::Planned).boxed(),
             None => std::future::ready(TurnEvent::Planned(Err(ToolOutput::error("There is no such tool.")))).boxed(),
         }

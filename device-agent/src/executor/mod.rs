@@ -32,13 +32,13 @@ use deskgate_assistant::providers::Providers;
 use deskgate_assistant::{self, Assistant, ModelFacts};
 use deskgate_definition::approvals::Rulebook;
 use deskgate_definition::tool::Tool;
-use deskgate_definition::{CostShownTo, Definition, Provider, Spending};
+use deskgate_definition::{CostShownTo, Definition, FolderIdentity, Provider, Service, Spending};
 use deskgate_protocol::control::{DeviceEvent, MessageDelta, Offer};
 use deskgate_protocol::ids::RunId;
 use deskgate_protocol::run::{Effects, Input, Outcome, RunErrorCode, Usage};
+use deskgate_store::Store;
 use deskgate_store::ledger::PriorEffects;
-use deskgate_store::{Ledger, Store};
-use deskgate_tools::engine::workspace::WorkspaceOptions;
+use deskgate_tools::engine::workspace::{WorkspaceError, WorkspaceOptions};
 use deskgate_tools::{Toolbox, ToolboxError};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -101,7 +101,6 @@ pub async fn execute(
     reports: mpsc::Sender<Progress>,
     stop: CancellationToken,
 ) -> Outcome {
-    let ledger = store.ledger(job.offer.run_id, job.offer.attempt);
     let limit = job.offer.max_duration_s.min(job.definition.limits.max_duration_s);
     // tokio's clock is CLOCK_MONOTONIC, which stands still while the machine sleeps: awake time.
     let started = Instant::now();
@@ -109,7 +108,7 @@ pub async fn execute(
     let (run_id, attempt) = (job.offer.run_id, job.offer.attempt);
     tracing::debug!(%run_id, attempt, "run starts");
     let prepared = async {
-        let mut prepared = prepare(&job, accounts, own, &ledger, clock, &stop).await?;
+        let mut prepared = prepare(&job, accounts, own, &store, clock, &reports, &stop).await?;
         let tools = connect(&job, &servers, &prepared, clock, &reports, &stop).await?;
         prepared.toolbox.add(tools);
         Ok(prepared)
@@ -118,7 +117,7 @@ pub async fn execute(
         Ok(RunResources { toolbox, assistant, rules, before }) => {
             let spent = spent_before(&store, job.offer.run_id).await;
             let turn = turn_of(&job, &toolbox, assistant.facts(), rules, before, spent, clock.limit());
-            let record = RunRecorder::of(&job, ledger);
+            let record = RunRecorder::of(&job, store.ledger(run_id, attempt));
             let outcome = drive::run(turn, &toolbox, assistant.as_ref(), &record, clock, &reports, &stop).await;
             // Commands may have left any number of temporary files, which are removed with the tools.
             let tidying = tokio::task::spawn_blocking(move || drop(toolbox));
@@ -187,19 +186,45 @@ struct RunResources {
     before: PriorEffects,
 }
 
+/// Why the resources of a run cannot be had.
+enum Unavailable {
+    /// They fail with this code.
+    Failed(RunErrorCode),
+    /// The folder is another one than was published, and the reason in words.
+    Replaced(String),
+}
+
+/// The folder of the run's service as it was published, and those of all others.
+struct RunFolders {
+    expected: Option<FolderIdentity>,
+    others: Vec<PathBuf>,
+}
+
+impl RunFolders {
+    async fn read(store: &Store, offer: &Offer) -> Result<Self, deskgate_store::Error> {
+        let services = store.services();
+        let expected = services.folder(offer.endpoint_id, offer.endpoint_version).await?;
+        let others =
+            services.list().await?.into_iter().filter(|service| service.endpoint_id != Some(offer.endpoint_id));
+        let folder = |service: Service| Some(service.published?.checks.folder?.real_path);
+        Ok(Self { expected, others: others.filter_map(folder).collect() })
+    }
+}
+
 /// Opens the run's resources. Folder and assistant need file work and may hang on a dead network mount: such a thread
 /// cannot be ended, but the run does not wait for it.
 async fn prepare(
     job: &Job,
     accounts: Providers,
     own: PathBuf,
-    ledger: &Ledger,
+    store: &Store,
     clock: RunClock,
+    reports: &mpsc::Sender<Progress>,
     stop: &CancellationToken,
 ) -> Result<RunResources, Outcome> {
     let (run_id, definition) = (job.offer.run_id, Arc::clone(&job.definition));
     let usage = || Usage { active_seconds: clock.elapsed().as_secs_f64(), ..Usage::default() };
-    let before = match ledger.before().await {
+    let before = match store.ledger(run_id, job.offer.attempt).before().await {
         Ok(before) => before,
         Err(error) => {
             tracing::warn!(%run_id, %error, "the journal cannot be read");
@@ -208,24 +233,38 @@ async fn prepare(
     };
     let effects = before.effects;
     let failed = |code| outcome::failed(code, effects, usage());
+    let RunFolders { expected, others } = RunFolders::read(store, &job.offer).await.map_err(|error| {
+        tracing::warn!(%run_id, %error, "the services' folders cannot be read");
+        failed(RunErrorCode::Internal)
+    })?;
     let open = tokio::task::spawn_blocking(move || {
         let rules = definition.approvals.rulebook().map_err(|error| {
             tracing::warn!(%run_id, error, "approval rules");
-            RunErrorCode::Internal
+            Unavailable::Failed(RunErrorCode::Internal)
         })?;
         let assistant = deskgate_assistant::open(&accounts, &definition).map_err(|error| {
             tracing::warn!(%run_id, %error, "assistant");
-            RunErrorCode::ModelError
+            Unavailable::Failed(RunErrorCode::ModelError)
         })?;
         let Definition { working_directory, protected, network, .. } = definition.as_ref();
-        let options = WorkspaceOptions { directory: working_directory, own_folder: &own, protected, network: *network };
+        let options = WorkspaceOptions {
+            directory: working_directory,
+            own_folder: &own,
+            expected: expected.as_ref(),
+            others: &others,
+            protected,
+            network: *network,
+        };
         let reads = assistant.facts().reads;
         let opened = Toolbox::open_under(&rules, &definition.tools, &definition.skills, reads, options);
         let toolbox = opened.map_err(|error| {
             tracing::warn!(%run_id, %error, "the tools of the run cannot be had");
             match error {
-                ToolboxError::Workspace(_) => RunErrorCode::ToolError,
-                ToolboxError::Sandbox(_) => RunErrorCode::SandboxUnavailable,
+                ToolboxError::Workspace(error @ WorkspaceError::Replaced(_)) => {
+                    Unavailable::Replaced(error.to_string())
+                }
+                ToolboxError::Workspace(_) => Unavailable::Failed(RunErrorCode::ToolError),
+                ToolboxError::Sandbox(_) => Unavailable::Failed(RunErrorCode::SandboxUnavailable),
             }
         })?;
         Ok(RunResources { toolbox, assistant, rules, before })
@@ -234,7 +273,14 @@ async fn prepare(
         biased;
         () = stop.cancelled() => Err(Outcome::Cancelled { effects, usage: usage() }),
         opened = open => match opened {
-            Ok(opened) => opened.map_err(failed),
+            Ok(opened) => opened.map_err(|unavailable| match unavailable {
+                Unavailable::Replaced(why) => {
+                    // This is the first report, so it fits.
+                    let _ = reports.try_send(Progress::Outdated(why));
+                    outcome::in_another_folder(effects, usage())
+                }
+                Unavailable::Failed(code) => failed(code),
+            }),
             Err(_panicked) => Err(failed(RunErrorCode::Internal)),
         },
         () = tokio::time::sleep_until(clock.deadline) => Err(failed(RunErrorCode::MaxDurationExceeded)),

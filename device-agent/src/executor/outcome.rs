@@ -47,6 +47,13 @@ pub(super) fn without_server(why: &ServerUnavailable, effects: Effects, usage: U
     failed_because(code, message, true, effects, usage)
 }
 
+/// The outcome of a run whose service's folder is another one than it was published with.
+pub(super) fn in_another_folder(effects: Effects, usage: Usage) -> Outcome {
+    let message =
+        "The folder that this service works in is another one than was published. The owner has to look at it first.";
+    failed_because(RunErrorCode::DefinitionMismatch, message, true, effects, usage)
+}
+
 /// The assistant's answer. A text that is too long is cut, which the finish reason shows.
 pub(super) fn succeeded(mut text: String, finish_reason: FinishReason, usage: Usage) -> Outcome {
     let end = fits(&text, MAX_RESULT_BYTES - RESULT_OVERHEAD_BYTES);
@@ -170,7 +177,8 @@ mod tests {
             let Outcome::Failed { error, .. } = &outcome else { panic!("{outcome:?}") };
             assert_eq!(error.message.chars().count(), kept);
             let (run_id, attempt, seq) = (deskgate_protocol::RunId::new(), 1, 1);
-            let finish = deskgate_protocol::control::DeviceFrame::Finish { run_id, attempt, seq, outcome };
+            let finish =
+                deskgate_protocol::control::DeviceFrame::Finish { run_id, attempt, seq, outcome, receipt: None };
             assert!(deskgate_protocol::frame::encode(&finish).is_ok());
         }
     }

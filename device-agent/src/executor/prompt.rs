@@ -90,6 +90,13 @@ pub(super) fn system(definition: &Definition, surroundings: &Surroundings) -> Ar
         true => String::new(),
         false => format!("\n\nThe owner's rules never allow these tools: {}.", denied.join(", ")),
     };
+    let most = match definition.limits.max_output_tokens {
+        None => String::new(),
+        Some(most) => format!(
+            " You may write {most} tokens in this run, reasoning and tool calls included; what is begun when they are used \
+             up is lost."
+        ),
+    };
     let skills = match skills.is_empty() {
         true => "",
         false => "\n\nThe tool Skill gives you the owner's instructions for kinds of work. They belong to the task.",
@@ -123,7 +130,7 @@ pub(super) fn system(definition: &Definition, surroundings: &Surroundings) -> Ar
          {place}{web}{asks}{denies}{skills}{servers}\n\
          \n\
          Nobody can answer questions while you work. Your last message, the one without tool calls, is the result \
-         that the application receives; it holds at most {MAX_RESULT_KIB} KiB.\n"
+         that the application receives; it holds at most {MAX_RESULT_KIB} KiB.{most}\n"
     )
     .into()
 }
@@ -193,7 +200,10 @@ mod tests {
         ] {
             assert!(prompt.contains(part), "{part}");
         }
-        assert!(!prompt.contains("Fetch"), "{prompt}");
+        assert!(!prompt.contains("Fetch") && !prompt.contains("tokens"), "{prompt}");
+        let limits = RunLimits { max_output_tokens: Some(20_000), ..RunLimits::default() };
+        let limited = system(&Definition { limits, ..definition.clone() }, &surroundings);
+        assert!(limited.contains("write 20000 tokens in this run, reasoning and tool calls included"), "{limited}");
         let online = Definition { tools: vec![ToolName::Fetch, ToolName::Read], ..definition.clone() };
         let prompt = system(&online, &surroundings);
         assert!(prompt.contains("(Read) reach that directory") && prompt.contains("Fetch gets pages"), "{prompt}");

@@ -53,11 +53,11 @@ impl RunRecorder {
     }
 
     pub(super) fn ask(&self, request: ApprovalRequest) -> BoxFuture<'static, TurnEvent> {
-        let ApprovalRequest { call, why, again } = request;
+        let ApprovalRequest { call, why, follows } = request;
         let (endpoint_id, expiry, ledger) = (self.endpoint_id, self.expiry, self.ledger.clone());
         let (service, subject) = (self.service.clone(), self.subject.clone());
         async move {
-            let asking = RequestDetails { endpoint_id, service, subject, why, again, expiry };
+            let asking = RequestDetails { endpoint_id, service, subject, why, follows, expiry };
             written(ledger.ask(call, asking).await, |(approval_id, expires_at)| TurnEvent::Asked {
                 approval_id,
                 expires_at,
@@ -111,6 +111,13 @@ impl RunRecorder {
         }
     }
 
+    /// Keeps why an approved call was not carried out. If that cannot be written, only the owner knows less.
+    pub(super) async fn not_done(&self, approval_id: ApprovalId, why: String) {
+        if let Err(error) = self.ledger.not_done(approval_id, why).await {
+            tracing::warn!(%approval_id, %error, "why an approved call was not carried out could not be kept");
+        }
+    }
+
     pub(super) fn begin(&self, call: PlannedCall, basis: CallBasis) -> BoxFuture<'static, TurnEvent> {
         let ledger = self.ledger.clone();
         let by = match basis {
@@ -157,6 +164,13 @@ impl RunRecorder {
     pub(super) async fn spend(&self, spent: Spending) {
         if let Err(error) = self.ledger.spend(self.endpoint_id, this_month(), spent).await {
             tracing::warn!(%error, "what a model call used up could not be counted");
+        }
+    }
+
+    /// Notes the result of a call that only read. If that cannot be written, the receipt says that it is not known.
+    pub(super) async fn note_read(&self, call_id: String, ok: bool) {
+        if let Err(error) = self.ledger.note_read(call_id, ok).await {
+            tracing::warn!(%error, "the result of a call that only read could not be noted");
         }
     }
 

@@ -21,6 +21,10 @@ deskgate_protocol::words! {
         AgentDown = "agent_down",
         /// The server is not the one that was pinned.
         HostKeyNotTrusted = "host_key_not_trusted",
+        /// The server does what no gateway does.
+        ServerHostile = "server_hostile",
+        /// Another gateway answers than the known one.
+        GatewayReplaced = "gateway_replaced",
         /// The gateway and this device have versions that do not fit.
         VersionMismatch = "version_mismatch",
         /// The gateway refuses this device.
@@ -45,10 +49,14 @@ deskgate_protocol::words! {
         KeyringShut = "keyring_shut",
         /// A published service's folder is gone.
         FolderGone = "folder_gone",
+        /// A published service's folder is another one than was published.
+        FolderReplaced = "folder_replaced",
         /// The commands of a service cannot be confined.
         SandboxMissing = "sandbox_missing",
         /// A model provider refuses its key.
         ProviderRefusesKey = "provider_refuses_key",
+        /// The model of a service does not do what a run asks of it.
+        ModelUnusable = "model_unusable",
         /// A published service is paused, because what it was published with has changed.
         ServicePaused = "service_paused",
         /// A budget of the month is used up.
@@ -69,6 +77,8 @@ deskgate_protocol::words! {
         SleepNotPrevented = "sleep_not_prevented",
         /// A disk is nearly full.
         DiskNearlyFull = "disk_nearly_full",
+        /// The room that the agent held back was used.
+        ReserveUsed = "reserve_used",
         /// This computer's clock is behind the gateway's.
         ClockBehind = "clock_behind",
     }
@@ -94,6 +104,8 @@ pub struct CodeInfo {
 /// The permanent failures of the connection.
 const LINE_CODES: &[ProblemCode] = &[
     ProblemCode::HostKeyNotTrusted,
+    ProblemCode::ServerHostile,
+    ProblemCode::GatewayReplaced,
     ProblemCode::VersionMismatch,
     ProblemCode::DeviceNotAccepted,
     ProblemCode::ControlTokenRefused,
@@ -116,12 +128,14 @@ const fn entry(
 
 impl ProblemCode {
     /// Every code, the most important first.
-    pub const ENTRIES: [CodeInfo; 27] = {
+    pub const ENTRIES: [CodeInfo; 32] = {
         use ProblemCode::*;
         use Severity::*;
         [
             entry(AgentDown, Fail, "The agent does not run", "The agent runs", &[], 0),
             entry(HostKeyNotTrusted, Fail, "The server is not trusted", "The server is the pinned one", &[], 0),
+            entry(ServerHostile, Fail, "The server attacks this device", "The server behaves as a gateway", &[], 0),
+            entry(GatewayReplaced, Fail, "Another gateway answers", "The gateway is the known one", &[], 0),
             entry(VersionMismatch, Fail, "The gateway has another version", "The gateway's version fits", &[], 0),
             entry(DeviceNotAccepted, Fail, "The gateway refuses this device", "The gateway knows this device", &[], 0),
             entry(ControlTokenRefused, Fail, "The control token is refused", "The control token fits", &[], 0),
@@ -148,6 +162,14 @@ impl ProblemCode {
             entry(FileLoose, Fail, "A private file is open to others", "Private files are private", &[], 0),
             entry(KeyringShut, Fail, "The keyring cannot be read", "Keys can be read", &[], 0),
             entry(FolderGone, Fail, "A service's folder is gone", "Folders of services are there", &[], 10),
+            entry(
+                FolderReplaced,
+                Fail,
+                "A service's folder is another one",
+                "Folders of services are those that were published",
+                &[],
+                0,
+            ),
             entry(SandboxMissing, Fail, "Commands cannot be kept in", "Commands are kept in", &[FolderGone], 0),
             entry(
                 ProviderRefusesKey,
@@ -157,7 +179,22 @@ impl ProblemCode {
                 &[FileLoose, KeyringShut],
                 0,
             ),
-            entry(ServicePaused, Fail, "A service is paused", "Published services run", &[FolderGone], 0),
+            entry(
+                ModelUnusable,
+                Fail,
+                "A model cannot be used",
+                "Models of services can be used",
+                &[FileLoose, KeyringShut],
+                0,
+            ),
+            entry(
+                ServicePaused,
+                Fail,
+                "A service is paused",
+                "Published services run",
+                &[FolderGone, FolderReplaced],
+                0,
+            ),
             entry(BudgetReached, Fail, "A budget is used up", "Budgets have room", &[], 0),
             entry(PagesDown, Fail, "The management pages are not up", "The management pages are up", &[], 10),
             entry(RunsUnsettled, Warn, "Runs need your decision", "No run needs your decision", &[], 0),
@@ -174,6 +211,7 @@ impl ProblemCode {
             ),
             entry(SleepNotPrevented, Warn, "Sleep can stop runs", "Sleep stops no run", &[], 30),
             entry(DiskNearlyFull, Warn, "The disk is nearly full", "The disk has room", &[], 10),
+            entry(ReserveUsed, Warn, "The journal's reserve is used up", "The journal has a reserve", &[], 0),
             entry(ClockBehind, Warn, "This computer's clock is behind", "The clock is not behind", &[], 0),
         ]
     };

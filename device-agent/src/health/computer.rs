@@ -3,6 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use super::reserve::{RESERVE_BYTES, Reserve};
 use super::{Finding, ProblemCode};
 
 /// The threshold of free space, in bytes.
@@ -12,6 +13,7 @@ const MIN_FREE_BYTES: u64 = 512 << 20;
 pub fn look(home: &Path) -> Vec<Finding> {
     let mut findings: Vec<_> = private_files(home).into_iter().filter_map(|path| loose(&path)).collect();
     findings.extend(nearly_full(home));
+    findings.extend(reserve(home));
     findings
 }
 
@@ -43,6 +45,21 @@ fn nearly_full(home: &Path) -> Option<Finding> {
         // In steps, so that the text of a lasting problem does not change all the time.
         let text = format!("Less than {} MB are free where {} is.", (free >> 20) / 64 * 64 + 64, home.display());
         Finding::new(ProblemCode::DiskNearlyFull, text, "Free some space. Without room no run can be taken.")
+    })
+}
+
+fn reserve(home: &Path) -> Option<Finding> {
+    Reserve::of(home).is_given().then(|| {
+        let text = format!(
+            "The disk of {} ran full. The agent gave the {} MB that it held back, to go on writing its journal.",
+            home.display(),
+            RESERVE_BYTES >> 20
+        );
+        Finding::new(
+            ProblemCode::ReserveUsed,
+            text,
+            "Free some space. With 600 MB free the agent takes its reserve again.",
+        )
     })
 }
 

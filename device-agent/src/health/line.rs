@@ -13,6 +13,8 @@ pub fn look(status: &LinkStatus, before: Option<Finding>) -> Option<Finding> {
         LinkStatus::Connecting => return before,
         LinkStatus::Disconnected { failed_at, .. } => match failed_at {
             Some(ConnectStage::HostKey) => ProblemCode::HostKeyNotTrusted,
+            Some(ConnectStage::Conduct) => ProblemCode::ServerHostile,
+            Some(ConnectStage::Gateway) => ProblemCode::GatewayReplaced,
             Some(ConnectStage::DeviceKey | ConnectStage::Device) => ProblemCode::DeviceNotAccepted,
             // The account's own status gives more details.
             Some(ConnectStage::Account | ConnectStage::Issuer) => return None,
@@ -24,6 +26,7 @@ pub fn look(status: &LinkStatus, before: Option<Finding>) -> Option<Finding> {
         LinkStatus::Refused { refused, .. } => match refused.code {
             RefusedCode::VersionMismatch => ProblemCode::VersionMismatch,
             RefusedCode::Unavailable => ProblemCode::GatewayUnreachable,
+            RefusedCode::OtherServer => ProblemCode::HostKeyNotTrusted,
             _ => ProblemCode::DeviceNotAccepted,
         },
     };
@@ -42,6 +45,12 @@ pub fn look(status: &LinkStatus, before: Option<Finding>) -> Option<Finding> {
     let next = match code {
         ProblemCode::HostKeyNotTrusted => {
             "Compare the fingerprints with the server's administrator before you pin one."
+        }
+        ProblemCode::ServerHostile => {
+            "Ask the server's administrator. It is dialled again by itself, every 30 s at most."
+        }
+        ProblemCode::GatewayReplaced => {
+            "Ask its administrator. If it is meant, accept it with the command above; its applications and keys are new."
         }
         ProblemCode::VersionMismatch => match upgraded(status) {
             Some(Half::Gateway) => {
@@ -101,6 +110,9 @@ mod tests {
         };
         let code = |status: &LinkStatus| look(status, None).map(|finding| finding.code);
         assert_eq!(code(&down(Some(ConnectStage::HostKey))), Some(ProblemCode::HostKeyNotTrusted));
+        assert_eq!(code(&down(Some(ConnectStage::Conduct))), Some(ProblemCode::ServerHostile));
+        assert_eq!(code(&down(Some(ConnectStage::Gateway))), Some(ProblemCode::GatewayReplaced));
+        assert_eq!(code(&refused(RefusedCode::OtherServer)), Some(ProblemCode::HostKeyNotTrusted));
         assert_eq!(code(&down(Some(ConnectStage::Token))), Some(ProblemCode::ControlTokenRefused));
         assert_eq!(code(&down(None)), Some(ProblemCode::GatewayUnreachable));
         assert_eq!(code(&refused(RefusedCode::VersionMismatch)), Some(ProblemCode::VersionMismatch));

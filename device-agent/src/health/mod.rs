@@ -7,6 +7,7 @@
 //! | [`tracker`] | turns findings into a report: ignores short ones, hides consequences |
 //! | [`line`](mod@line), [`account`], [`work`], [`services`], [`budgets`], [`computer`] | find problems in given states |
 //! | [`offline`] | checks without an agent |
+//! | [`reserve`] | disk space that the agent holds back |
 //! | [`log`] | the end of the agent's log |
 //! | [`bundle`] | the support bundle |
 //!
@@ -20,6 +21,7 @@ pub mod computer;
 pub mod line;
 pub mod log;
 pub mod offline;
+pub mod reserve;
 pub mod services;
 pub mod tracker;
 pub mod work;

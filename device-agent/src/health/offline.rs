@@ -13,13 +13,14 @@ use crate::config::Home;
 use crate::settings::{ConnectionSettings, Mode};
 
 /// Problems that only a running agent can detect.
-const UNCHECKED_CODES: [ProblemCode; 15] = [
+const UNCHECKED_CODES: [ProblemCode; 16] = [
     ProblemCode::HostKeyNotTrusted,
     ProblemCode::VersionMismatch,
     ProblemCode::DeviceNotAccepted,
     ProblemCode::ControlTokenRefused,
     ProblemCode::GatewayUnreachable,
     ProblemCode::ProviderRefusesKey,
+    ProblemCode::ModelUnusable,
     ProblemCode::KeyringShut,
     ProblemCode::PagesDown,
     ProblemCode::RunsUnsettled,
@@ -89,6 +90,7 @@ pub async fn look(home: &Home, gateway: impl FnOnce(&Path) -> Result<(), String>
         None => not_asked.extend([
             ProblemCode::ServiceUnreadable,
             ProblemCode::FolderGone,
+            ProblemCode::FolderReplaced,
             ProblemCode::SandboxMissing,
             ProblemCode::ServicePaused,
         ]),
@@ -106,6 +108,7 @@ pub async fn look(home: &Home, gateway: impl FnOnce(&Path) -> Result<(), String>
     not_asked.retain(|code| findings.iter().all(|finding| finding.code != *code));
     if !asks_models(&kept) {
         not_asked.remove(&ProblemCode::ProviderRefusesKey);
+        not_asked.remove(&ProblemCode::ModelUnusable);
     }
     if ![home.providers(), home.mcp_servers(), home.accounts()].iter().any(|folder| has_files(folder)) {
         not_asked.remove(&ProblemCode::KeyringShut);

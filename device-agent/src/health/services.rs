@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use deskgate_assistant::providers::Providers;
-use deskgate_definition::{Provider, Service, ToolName, Version};
+use deskgate_definition::{Definition, Provider, Service, ToolName, Version};
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::ids::EndpointId;
 use deskgate_protocol::run::{Run, RunErrorCode};
 
 use super::{Finding, ProblemCode};
-use crate::services::probe::{try_provider, try_sandbox};
+use crate::services::probe::{ModelTrouble, specs, try_provider, try_sandbox};
+use crate::services::{has_another_folder, tool_pins};
 
 /// The gateway accepts no run in the future: if the newest run is further ahead than this, in seconds, this computer's
 /// clock is behind.
@@ -29,6 +30,16 @@ pub fn look(services: &[Service]) -> Vec<Finding> {
             let text = format!("{name} works in {}, which is no folder any more.", folder.display());
             let next = "Bring the folder back, or give the service another one and publish it again.";
             findings.push(Finding::about(ProblemCode::FolderGone, name, text, next));
+        } else if has_another_folder(version) {
+            let text = format!(
+                "{name} works in {}, which is another folder than the one that was checked and published.",
+                folder.display()
+            );
+            let id = service.draft_id;
+            let next = format!(
+                "Look at what is in it. If it is the right one: deskgate service check {id} and deskgate service publish {id}"
+            );
+            findings.push(Finding::about(ProblemCode::FolderReplaced, name, text, next));
         }
         if let Some(why) = &version.paused {
             let next = format!("Look at it and publish it again: deskgate service check {}", service.draft_id);
@@ -88,22 +99,38 @@ pub async fn try_sandboxes(services: &[Service], own: &Path) -> Vec<Finding> {
     findings
 }
 
-/// Tries the model of every provider in use, as the check does.
-pub async fn try_providers(services: &[Service], accounts: &Providers) -> Vec<Finding> {
+/// Tries the model of every service, as its check does: each once where services ask it the same.
+///
+/// # Errors
+/// The lists of tools that services are pinned to cannot be read.
+pub async fn try_providers(
+    services: &[Service],
+    accounts: &Providers,
+    store: &deskgate_store::Services,
+    own: &Path,
+) -> Result<Vec<Finding>, deskgate_store::Error> {
     let mut asked = Vec::new();
     let mut findings = Vec::new();
     for (_, version) in published(services) {
         let definition = &version.definition;
-        let what = (&definition.provider, &definition.model);
-        if definition.provider == Provider::Scripted || asked.contains(&what) {
+        if definition.provider == Provider::Scripted {
+            continue;
+        }
+        let offered = [specs(definition, own).await, tool_pins::specs(store, definition).await?].concat();
+        let Definition { provider: at, model: name, reasoning, limits, .. } = definition;
+        let what = (at, name, reasoning, limits.max_output_tokens, offered.clone());
+        if asked.contains(&what) {
             continue;
         }
         asked.push(what);
-        if let Err(cause) = try_provider(accounts, definition, Vec::new()).await {
-            findings.push(provider(version, cause));
+        if let Err(trouble) = try_provider(accounts, definition, offered).await {
+            findings.push(match trouble {
+                ModelTrouble::KeyRefused(cause) => provider(version, cause),
+                other => model(definition, &other),
+            });
         }
     }
-    findings
+    Ok(findings)
 }
 
 fn provider(version: &Version, text: String) -> Finding {
@@ -115,8 +142,21 @@ fn provider(version: &Version, text: String) -> Finding {
             "See: deskgate provider list",
         );
     };
-    let next = format!("Correct its model, its address or its key: deskgate provider set {name}");
+    let next = format!("Correct its key or its address: deskgate provider set {name}");
     Finding::about(ProblemCode::ProviderRefusesKey, name, text, next)
+}
+
+/// The model of a service, or the provider that it is asked at, cannot be used.
+fn model(definition: &Definition, trouble: &ModelTrouble) -> Finding {
+    let Definition { name: service, model, provider, .. } = definition;
+    let text = format!("{service} asks for {model}: {trouble}");
+    let about = match trouble {
+        // A key file or a keyring that cannot be read is a problem of its own, about the provider.
+        ModelTrouble::NotOpened(_) => provider.to_string(),
+        _ => format!("{provider}: {model}"),
+    };
+    let next = format!("Correct the provider, or choose a model that it has: deskgate provider models {provider}");
+    Finding::about(ProblemCode::ModelUnusable, about, text, next)
 }
 
 fn sandbox(version: &Version, text: String, next: &str) -> Finding {

@@ -1,4 +1,4 @@
-//! Dials one TCP address over a network that may be down and return at any moment.
+//! Dials over a network that may be down and return at any moment.
 
 use std::io;
 use std::time::Duration;
@@ -17,7 +17,16 @@ const RETRY_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// Connects: the first try with a result decides. Continues forever without one; dropping the future ends all tries.
 pub(super) async fn dial(host: &str, port: u16) -> io::Result<TcpStream> {
-    let mut first = Box::pin(TcpStream::connect((host, port)));
+    staggered(|| TcpStream::connect((host, port)), |_| true).await
+}
+
+/// Makes a try, and further ones beside it while it has no result. The first one decides by any result, a later one by
+/// success and by each error that is an `answer`.
+pub(super) async fn staggered<T, E, F: Future<Output = Result<T, E>>>(
+    attempt: impl Fn() -> F,
+    answer: impl Fn(&E) -> bool,
+) -> Result<T, E> {
+    let mut first = Box::pin(attempt());
     let mut later = FuturesUnordered::new();
     let mut again = interval(RETRY_INTERVAL);
     again.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -25,8 +34,13 @@ pub(super) async fn dial(host: &str, port: u16) -> io::Result<TcpStream> {
     loop {
         tokio::select! {
             connected = &mut first => return connected,
-            Some(tried) = later.next() => if let Ok(connected) = tried { return connected },
-            _ = again.tick() => later.push(timeout(RETRY_TIMEOUT, TcpStream::connect((host, port)))),
+            Some(tried) = later.next() => match tried {
+                Ok(Ok(connected)) => return Ok(connected),
+                Ok(Err(error)) if answer(&error) => return Err(error),
+                // The first one still has time.
+                Ok(Err(_)) | Err(_) => {}
+            },
+            _ = again.tick() => later.push(Box::pin(timeout(RETRY_TIMEOUT, attempt()))),
         }
     }
 }
@@ -58,6 +72,22 @@ mod tests {
         dialled.expect("there is room now");
         // The kernel's own retries would have come after one, three and seven seconds.
         assert!(began.elapsed() < RETRY_INTERVAL * 5, "{:?}", began.elapsed());
+    }
+
+    #[tokio::test]
+    async fn a_later_try_takes_over_from_one_that_hangs_and_its_failure_alone_ends_nothing() {
+        let tries = std::sync::atomic::AtomicU32::new(0);
+        let attempt = || {
+            let number = tries.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            async move {
+                match number {
+                    0 => std::future::pending().await,
+                    1 | 2 => Err("the network is down"),
+                    _ => Ok(number),
+                }
+            }
+        };
+        assert_eq!(staggered(attempt, |_| false).await, Ok(3));
     }
 
     #[tokio::test]

@@ -5,9 +5,11 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use deskgate_protocol::GatewayId;
 use deskgate_protocol::control::{ByeCode, RefusedCode, SessionRefusal};
 use serde::{Deserialize, Serialize};
 
+use super::conduct::MAX_REFUSED_CHANNELS;
 use crate::account::AccountError;
 
 /// Why one attempt to reach the gateway failed.
@@ -44,6 +46,25 @@ pub enum LinkError {
     /// The server could not be verified. No data was sent to it.
     #[error(transparent)]
     HostKey(#[from] HostKeyError),
+    /// The server closed the connection before its first byte.
+    #[error(
+        "{address} hung up before it greeted. A gateway does that to an address from which too many connections come; \
+             a port that belongs to something else than SSH may too. The next attempt comes by itself"
+    )]
+    HungUp {
+        /// Host and port as configured.
+        address: String,
+    },
+    /// The server opened channels towards this device, which asks for none.
+    #[error(
+        "{address} opened more than {MAX_REFUSED_CHANNELS} channels towards this device, which no gateway does; all were \
+             refused. Somebody else may have taken the server over, or the address leads to another service. Ask its \
+             administrator, and check the address; `deskgate connection test` dials again at once"
+    )]
+    Hostile {
+        /// Host and port as configured.
+        address: String,
+    },
     /// The server supports no current SSH algorithm, or violates the protocol.
     #[error("no SSH connection with {address}: {why}")]
     Ssh {
@@ -127,6 +148,21 @@ pub enum LinkError {
     /// The server is no gateway of this product.
     #[error("what answers there is no Deskgate gateway ({0}). Check the control socket's path")]
     NotAGateway(String),
+    /// It is not the gateway that this device knows at this address.
+    #[error(
+        "{address} is another gateway than the one that this device was connected to there: that was {known}, this is \
+             {presented}. Its database was replaced, or somebody else answers in its place. It knows none of this \
+             device's applications and services, and no run is taken from it. Ask its administrator; if that is meant, \
+             accept it with `deskgate connection accept-gateway {presented}`"
+    )]
+    OtherGateway {
+        /// Host and port, or the address, as configured.
+        address: String,
+        /// The one that is known.
+        known: GatewayId,
+        /// The one that answered.
+        presented: GatewayId,
+    },
     /// The connection was lost before the gateway had decided.
     #[error("the connection was lost during the handshake ({0}). The gateway may be restarting")]
     Lost(String),
@@ -158,12 +194,16 @@ pub enum ConnectStage {
     HostKey,
     /// It accepts this device's key.
     DeviceKey,
+    /// It does nothing that no gateway does.
+    Conduct,
     /// A gateway answers at the control socket.
     Socket,
     /// It accepts the control token.
     Token,
     /// It accepts the account's access token.
     AccessToken,
+    /// It is the gateway that this device knows there.
+    Gateway,
     /// Its version matches.
     Version,
     /// It knows this device.
@@ -172,17 +212,35 @@ pub enum ConnectStage {
 
 impl ConnectStage {
     /// The stages for a gateway that is reached over SSH, in order.
-    pub const REMOTE: [Self; 7] =
-        [Self::Address, Self::HostKey, Self::DeviceKey, Self::Socket, Self::Token, Self::Version, Self::Device];
+    pub const REMOTE: &[Self] = &[
+        Self::Address,
+        Self::HostKey,
+        Self::DeviceKey,
+        Self::Conduct,
+        Self::Socket,
+        Self::Token,
+        Self::Gateway,
+        Self::Version,
+        Self::Device,
+    ];
     /// The stages for a hosted gateway.
-    pub const HOSTED: [Self; 7] =
-        [Self::Account, Self::Issuer, Self::Address, Self::Socket, Self::AccessToken, Self::Version, Self::Device];
+    pub const HOSTED: &[Self] = &[
+        Self::Account,
+        Self::Issuer,
+        Self::Address,
+        Self::Socket,
+        Self::AccessToken,
+        Self::Gateway,
+        Self::Version,
+        Self::Device,
+    ];
 
     /// The stage of a refusal by the gateway itself.
     pub fn of_refusal(code: RefusedCode) -> Option<Self> {
         match code {
             RefusedCode::VersionMismatch => Some(Self::Version),
             RefusedCode::Unavailable => None,
+            RefusedCode::OtherServer => Some(Self::HostKey),
             _ => Some(Self::Device),
         }
     }
@@ -195,6 +253,8 @@ impl LinkError {
             Self::Unreachable { .. } | Self::ConnectionRefused { .. } => Some(ConnectStage::Address),
             Self::HostKey(_) => Some(ConnectStage::HostKey),
             Self::KeyNotAccepted { .. } => Some(ConnectStage::DeviceKey),
+            Self::Hostile { .. } => Some(ConnectStage::Conduct),
+            Self::OtherGateway { .. } => Some(ConnectStage::Gateway),
             Self::ChannelRefused { .. } | Self::NotAGateway(_) => Some(ConnectStage::Socket),
             Self::WrongToken => Some(ConnectStage::Token),
             Self::AccessTokenRefused { .. } => Some(ConnectStage::AccessToken),
@@ -203,7 +263,7 @@ impl LinkError {
             Self::Account(_) => Some(ConnectStage::Account),
             Self::Web { .. } => Some(ConnectStage::Address),
             Self::Refused(refused) => ConnectStage::of_refusal(refused.code),
-            Self::Timeout { .. } | Self::Ssh { .. } | Self::BuiltIn(_) | Self::Lost(_) => None,
+            Self::Timeout { .. } | Self::HungUp { .. } | Self::Ssh { .. } | Self::BuiltIn(_) | Self::Lost(_) => None,
         }
     }
 
@@ -241,7 +301,7 @@ impl LinkError {
     /// gateway reported that retries do not help.
     pub fn is_blocked(&self) -> bool {
         match self {
-            Self::HostKey(_) => true,
+            Self::HostKey(_) | Self::OtherGateway { .. } => true,
             Self::Account(AccountError::SignedOut(_) | AccountError::Refused { .. }) => true,
             Self::Refused(refused) => !refused.should_retry,
             _ => false,
@@ -358,6 +418,12 @@ pub enum DisconnectReason {
     /// The session was redirected to another connector.
     #[error("the connection was changed here")]
     Redirected,
+    /// The server opened channels towards this device.
+    #[error(
+        "the server opened more than {MAX_REFUSED_CHANNELS} channels towards this device, which no gateway does; all were \
+             refused. Somebody else may have taken it over: ask its administrator"
+    )]
+    Hostile,
     /// The computer slept longer than a connection lasts.
     #[error("this computer slept")]
     Slept,
@@ -370,6 +436,11 @@ impl DisconnectReason {
     /// Whether neither side ended the session, so that the connection may be restored at any moment.
     pub(super) fn is_of_the_line(&self) -> bool {
         matches!(self, Self::Silent(_) | Self::Stuck(_) | Self::Moved)
+    }
+
+    /// The stage of an attempt that would fail for the same reason.
+    pub(super) fn failed_at(&self) -> Option<ConnectStage> {
+        (*self == Self::Hostile).then_some(ConnectStage::Conduct)
     }
 
     /// The gateway's reason for ending the session.

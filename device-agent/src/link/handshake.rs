@@ -6,7 +6,7 @@ use deskgate_protocol::control::{
     Challenge, DeviceFrame, GatewayFrame, Hello, InFlightRun, RefusedCode, SessionRefusal, Welcome,
 };
 use deskgate_protocol::frame::{self, MAX_FRAME_BYTES};
-use deskgate_protocol::identity::{HelloProof, HostKeyProof};
+use deskgate_protocol::identity::{HelloProof, HostKeyProof, RecognisedServer};
 use deskgate_protocol::{Half, PROTOCOL_RANGE, VERSION, versions_match};
 use futures_util::{SinkExt, StreamExt};
 use tokio::time::timeout;
@@ -18,11 +18,15 @@ use tokio_tungstenite::tungstenite::{Error, Message};
 
 use super::Credentials;
 use super::builtin::BoxedStream;
+use super::conduct::ServerConduct;
 use super::error::{DisconnectReason, LinkError};
 use super::session::{ControlSocket, Session, decode_message};
 
 /// The timeout of upgrade and handshake together.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The longest pause that a gateway may ask for, in seconds.
+const MAX_RETRY_AFTER_SECONDS: u64 = 300;
 
 /// How many bytes of ready frames are sent together.
 const WRITE_BUFFER_BYTES: usize = 64 * 1024;
@@ -35,25 +39,37 @@ pub(super) enum OpenedChannel {
     Account(Box<ControlSocket>, String),
 }
 
+/// The connection over which the handshake goes.
+pub(super) struct HandshakeContext<'a> {
+    /// The gateway's address, for people.
+    pub(super) address: &'a str,
+    /// By what its server was recognised.
+    pub(super) server: RecognisedServer,
+    pub(super) conduct: ServerConduct,
+}
+
 /// Performs the handshake until the gateway welcomes or refuses this device.
 pub(super) async fn open(
     opened: OpenedChannel,
     credentials: &Credentials,
     in_flight: Vec<InFlightRun>,
-    address: &str,
+    context: HandshakeContext<'_>,
 ) -> Result<Session, LinkError> {
+    let HandshakeContext { address, conduct, .. } = &context;
     let late = |_| LinkError::Timeout {
-        address: address.to_owned(),
+        address: (*address).to_owned(),
         stage: "shaking hands with the gateway",
         limit: HANDSHAKE_TIMEOUT,
     };
-    timeout(HANDSHAKE_TIMEOUT, greet(opened, credentials, in_flight)).await.map_err(late)?
+    let greeted = timeout(HANDSHAKE_TIMEOUT, greet(opened, credentials, in_flight, &context)).await;
+    greeted.map_err(late).and_then(|greeted| greeted).map_err(|error| conduct.error(error, address))
 }
 
 async fn greet(
     opened: OpenedChannel,
     credentials: &Credentials,
     in_flight: Vec<InFlightRun>,
+    context: &HandshakeContext<'_>,
 ) -> Result<Session, LinkError> {
     let (mut socket, device_name) = match opened {
         OpenedChannel::Private(stream) => (upgrade(stream, credentials).await?, None),
@@ -61,13 +77,16 @@ async fn greet(
     };
     let challenge = match receive(&mut socket).await? {
         GatewayFrame::Challenge(challenge) => challenge,
-        GatewayFrame::Refused(refused) => return Err(LinkError::Refused(Box::new(refused))),
+        GatewayFrame::Refused(refused) => return Err(is_refused(refused)),
         _ => return Err(LinkError::NotAGateway("it did not begin with a challenge".to_owned())),
     };
+    if let Some(known) = &credentials.known_gateways {
+        known.check(context.address, challenge.gateway_id)?;
+    }
     // A gateway of another version gets its hello all the same, so that its administrator sees who was refused and why.
     // Its answer cannot overrule the check.
     let check = check_version(&challenge);
-    let hello = hello(&challenge, credentials, device_name, in_flight);
+    let hello = hello(&challenge, credentials, &context.server, device_name, in_flight);
     let nonce = hello.nonce.clone().unwrap_or_default();
     let hello = frame::encode(&DeviceFrame::Hello(hello)).map_err(|error| LinkError::Lost(error.to_string()))?;
     let answer = async {
@@ -75,7 +94,7 @@ async fn greet(
         receive(&mut socket).await
     };
     match (answer.await, check) {
-        (Ok(GatewayFrame::Refused(refused)), _) => Err(LinkError::Refused(Box::new(refused))),
+        (Ok(GatewayFrame::Refused(refused)), _) => Err(is_refused(refused)),
         (_, Err(refused)) => Err(LinkError::Refused(Box::new(refused))),
         (Ok(GatewayFrame::Welcome(mut welcome)), Ok(())) if agrees(&welcome, &challenge) => {
             let device = &credentials.key.public_key();
@@ -84,7 +103,12 @@ async fn greet(
                 tracing::warn!("the gateway announced host keys, and did not prove that they are its own");
                 welcome.host_keys.clear();
             }
-            Ok(Session::start(socket, welcome, challenge.gateway_version))
+            if let Some(known) = &credentials.known_gateways
+                && let Err(error) = known.remember(context.address, challenge.gateway_id)
+            {
+                tracing::warn!(%error, "which gateway this is could not be noted, so another one would not be noticed");
+            }
+            Ok(Session::start(socket, welcome, challenge.gateway_version, context.conduct.clone()))
         }
         (Ok(_), Ok(())) => Err(LinkError::NotAGateway("it answered with neither welcome nor refusal".to_owned())),
         (Err(error), Ok(())) => Err(error),
@@ -138,9 +162,16 @@ async fn receive(socket: &mut ControlSocket) -> Result<GatewayFrame, LinkError> 
     }
 }
 
+/// A gateway's refusal, with a pause that is kept: a longer one is shortened, for the screen too.
+fn is_refused(mut refused: SessionRefusal) -> LinkError {
+    refused.retry_after_s = refused.retry_after_s.map(|asked| asked.min(MAX_RETRY_AFTER_SECONDS));
+    LinkError::Refused(Box::new(refused))
+}
+
 fn hello(
     challenge: &Challenge,
     credentials: &Credentials,
+    server: &RecognisedServer,
     device_name: Option<String>,
     in_flight: Vec<InFlightRun>,
 ) -> Hello {
@@ -149,14 +180,17 @@ fn hello(
         nonce: &challenge.nonce,
         gateway_version: &challenge.gateway_version,
         device_version: VERSION,
+        server,
     };
     Hello {
         public_key: credentials.key.public_key(),
         device_version: VERSION.to_owned(),
         protocol: PROTOCOL_RANGE,
         signature: proof.sign(credentials.key.signing_key()),
+        server: Some(server.clone()),
         device_name,
         nonce: Some(format!("{:032x}", rand::random::<u128>())),
+        journal_id: credentials.journal_id,
         in_flight,
     }
 }

@@ -16,6 +16,7 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
 use super::builtin::BoxedStream;
+use super::dial;
 use super::error::LinkError;
 use super::handshake::limits;
 use super::network;
@@ -26,8 +27,7 @@ use crate::account::{AccountError, GatewayAddress, TokenManager};
 const CONTROL_PATH: &str = "/control";
 /// The timeout for connection, TLS and upgrade together.
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(15);
-/// The timeout for connection and TLS. Short, because the kernel repeats its own attempts ever more rarely: a new
-/// attempt replaces it.
+/// The timeout for connection and TLS.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The interval between two token requests while the issuer does not answer.
 const TOKEN_RETRY_INTERVAL: Duration = Duration::from_secs(5);
@@ -52,7 +52,9 @@ impl HostedConnector {
         let token = self.token_manager.token(&self.gateway).await?;
         let late =
             |_| LinkError::Timeout { address: self.gateway.to_string(), stage: "connecting", limit: UPGRADE_TIMEOUT };
-        timeout(UPGRADE_TIMEOUT, self.upgrade(&token)).await.map_err(late)?
+        // A try that began while the network was down hangs after it is back; the gateway sees who gets through.
+        let opened = dial::staggered(|| self.upgrade(&token), |error| !error.is_of_the_line());
+        timeout(UPGRADE_TIMEOUT, opened).await.map_err(late)?
     }
 
     async fn upgrade(&self, token: &AccessToken) -> Result<(ControlSocket, Option<IpAddr>), LinkError> {

@@ -5,7 +5,7 @@
 //! ```text
 //! let mut link = Link::new(connector, credentials);               // connector: ssh, hosted, built-in
 //! let mut session = link.connect(|| journal.in_flight()).await;   // retries until it is welcomed
-//! session.sender().send(DeviceFrame::Ready { slots }).await
+//! session.sender().send(DeviceFrame::ready(slots)).await
 //! while let Some(frame) = session.next().await { … }   // None: the line is lost; connect again
 //! ```
 //!
@@ -16,8 +16,10 @@
 //! | [`announced_keys`] | the keys that the server announces before it shows them |
 //! | [`hosted`] | a WebSocket over the public address, with an account's token |
 //! | [`builtin`] | a byte stream to a gateway in the same process |
+//! | `conduct` | what no gateway's server does |
 //! | `dial` | one TCP connection, over a network that may be down |
 //! | `network` | changes of this computer's network, and its own addresses |
+//! | [`known_gateways`] | the gateway that was met at each address |
 //! | `handshake` | from a byte stream to a welcomed session |
 //! | [`session`] | frames in, frames out, and detection of a lost connection |
 //! | [`target`] | the server's address, and its pin |
@@ -30,7 +32,8 @@ use std::time::Duration;
 
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::control::InFlightRun;
-use deskgate_protocol::identity::PublicKey;
+use deskgate_protocol::identity::{PublicKey, RecognisedServer};
+use deskgate_protocol::ids::JournalId;
 use deskgate_protocol::secret::ControlToken;
 use rand::RngExt;
 use tokio::sync::watch;
@@ -40,11 +43,13 @@ use crate::identity::DeviceKey;
 
 pub mod announced_keys;
 pub mod builtin;
+mod conduct;
 mod dial;
 mod error;
 mod handshake;
 pub mod host_pin;
 pub mod hosted;
+pub mod known_gateways;
 mod network;
 pub mod session;
 pub mod ssh;
@@ -52,16 +57,19 @@ pub mod status;
 pub mod target;
 
 pub use builtin::{BoxedStream, BuiltInConnector};
+pub use conduct::MAX_REFUSED_CHANNELS;
+use conduct::ServerConduct;
 pub use error::{ConnectStage, DisconnectReason, HostKeyError, HostKeys, LinkError};
-use handshake::OpenedChannel;
+use handshake::{HandshakeContext, OpenedChannel};
 pub use host_pin::{HostPin, PinnedFingerprint};
 pub use hosted::HostedConnector;
+pub use known_gateways::KnownGateways;
 use network::NetworkMonitor;
 pub use session::Session;
 use ssh::SshStream;
 use status::Route;
 pub use status::{LinkHandle, LinkStatus};
-pub use target::Ssh;
+pub use target::{FollowedKeysFile, Ssh};
 
 /// The delay between a change of this computer's network and the next attempt.
 const NETWORK_SETTLE_DELAY: Duration = Duration::from_millis(200);
@@ -84,27 +92,26 @@ struct OpenedTransport {
     host_key: Option<PublicKey>,
     /// The local address of the connection.
     local_address: Option<IpAddr>,
+    conduct: ServerConduct,
 }
 
 impl Connector {
     async fn open(&self, key: &DeviceKey) -> Result<OpenedTransport, LinkError> {
         Ok(match self {
             Self::Ssh(ssh) => {
-                let SshStream { stream, host_key: shown, local_address: options } = ssh.reach(key).await?;
-                OpenedTransport {
-                    opened: OpenedChannel::Private(stream),
-                    host_key: Some(shown),
-                    local_address: options,
-                }
+                let SshStream { stream, host_key, local_address, conduct } = ssh.reach(key).await?;
+                let opened = OpenedChannel::Private(stream);
+                OpenedTransport { opened, host_key: Some(host_key), local_address, conduct }
             }
             Self::Hosted(hosted) => {
-                let (socket, options) = hosted.open().await?;
+                let (socket, local_address) = hosted.open().await?;
                 let opened = OpenedChannel::Account(Box::new(socket), hosted.device_name.clone());
-                OpenedTransport { opened, host_key: None, local_address: options }
+                OpenedTransport { opened, host_key: None, local_address, conduct: ServerConduct::default() }
             }
             Self::BuiltIn(builtin) => {
                 let stream = builtin.open().await.map_err(LinkError::BuiltIn)?;
-                OpenedTransport { opened: OpenedChannel::Private(stream), host_key: None, local_address: None }
+                let (opened, conduct) = (OpenedChannel::Private(stream), ServerConduct::default());
+                OpenedTransport { opened, host_key: None, local_address: None, conduct }
             }
         })
     }
@@ -114,6 +121,15 @@ impl Connector {
         match self {
             Self::Hosted(hosted) => Some(hosted.token_manager.sign_ins()),
             Self::Ssh(_) | Self::BuiltIn(_) => None,
+        }
+    }
+
+    /// By what the server was recognised, over which the gateway answers.
+    fn recognised(&self, host_key: Option<PublicKey>) -> RecognisedServer {
+        match (self, host_key) {
+            (Self::Hosted(hosted), _) => RecognisedServer::Origin(hosted.gateway.origin()),
+            (Self::Ssh(_), Some(host_key)) => RecognisedServer::HostKey(host_key),
+            (Self::Ssh(_), None) | (Self::BuiltIn(_), _) => RecognisedServer::BuiltIn,
         }
     }
 
@@ -127,13 +143,17 @@ impl Connector {
     }
 }
 
-/// The credentials for the gateway.
+/// The credentials for the gateway, and what is known of it.
 #[derive(Clone, Debug)]
 pub struct Credentials {
     /// This device's identity.
     pub key: DeviceKey,
     /// The gateway's private control token; absent if an account's token is used.
     pub token: Option<ControlToken>,
+    /// The gateways that this device knows; `None`: any is taken.
+    pub known_gateways: Option<KnownGateways>,
+    /// The journal of the runs that this device takes; absent where none are taken.
+    pub journal_id: Option<JournalId>,
 }
 
 /// The waits between attempts.
@@ -146,6 +166,10 @@ pub struct RetryPolicy {
     /// The longest wait while the gateway was reachable [recently](Self::recent_window) and only the connection fails:
     /// it may be restored at any moment.
     pub max_while_recent: Duration,
+    /// The longest wait later on, while the owner is here and only the connection fails: somebody waits for it.
+    pub max_while_person: Duration,
+    /// For how long the owner counts as here after a page was open or a command was used.
+    pub person_window: Duration,
     /// For how long a gateway counts as recently reachable.
     pub recent_window: Duration,
     /// Repeated sessions shorter than this count as failures: otherwise two devices with one key would replace each
@@ -162,6 +186,8 @@ impl Default for RetryPolicy {
             initial: Duration::from_millis(500),
             max: Duration::from_secs(30),
             max_while_recent: Duration::from_millis(500),
+            max_while_person: Duration::from_secs(4),
+            person_window: Duration::from_secs(120),
             recent_window: Duration::from_secs(600),
             min_session: Duration::from_secs(30),
             max_after_break: Duration::from_secs(2),
@@ -189,10 +215,12 @@ pub async fn connect_once(
     in_flight: Vec<InFlightRun>,
 ) -> Result<Session, LinkError> {
     // Boxed, because SSH and WebSocket set-up hold large states that are not needed afterwards.
-    let OpenedTransport { opened, host_key: shown, local_address: options } =
+    let OpenedTransport { opened, host_key: shown, local_address: options, conduct } =
         Box::pin(connector.open(&credentials.key)).await?;
     let address = connector.address();
-    let handshake = Box::pin(handshake::open(opened, credentials, in_flight, &address));
+    let server = connector.recognised(shown);
+    let context = HandshakeContext { address: &address, server, conduct };
+    let handshake = Box::pin(handshake::open(opened, credentials, in_flight, context));
     let mut session =
         network::while_address_held(options, handshake).await.unwrap_or_else(|| Err(LinkError::address_lost()))?;
     if let Some(options) = options {
@@ -227,6 +255,8 @@ pub struct Link {
 #[derive(Default)]
 struct WaitInterrupts<'a> {
     news: Option<watch::Receiver<()>>,
+    /// The owner's arrival, after which the wait has this length in all.
+    person: Option<(watch::Receiver<Option<Instant>>, Duration)>,
     network: Option<&'a mut NetworkMonitor>,
 }
 
@@ -236,6 +266,15 @@ impl WaitInterrupts<'_> {
         if news.changed().await.is_err() {
             std::future::pending().await
         }
+    }
+
+    async fn by_person(person: Option<(watch::Receiver<Option<Instant>>, Duration)>) {
+        let Some((mut person, longest)) = person else { return std::future::pending().await };
+        let until = Instant::now() + longest;
+        if person.changed().await.is_err() {
+            std::future::pending().await
+        }
+        tokio::time::sleep_until(until).await;
     }
 
     async fn by_network(network: Option<&mut NetworkMonitor>) {
@@ -269,7 +308,8 @@ impl Link {
     /// attempt, `in_flight` returns the journal's runs.
     ///
     /// While only the connection fails, it dials at once when this computer's network changed, and every half second in
-    /// the first ten minutes: a restored network is used again within two seconds.
+    /// the first ten minutes: a restored network is used again within two seconds. Later it dials every few seconds
+    /// while the owner is [here](LinkHandle::note_person).
     ///
     /// When only a person can help (an unknown or changed host key, a refusal without retry), it waits for
     /// [`LinkHandle::kick`]. Dropping the future stops dialling and closes open connections.
@@ -344,7 +384,11 @@ impl Link {
             (false, true) => self.pace.max_after_break.min(self.pace.max),
             (false, false) => self.pace.max,
         };
-        let wait = self.pace.wait(self.short_sessions, longest);
+        let wait = match why {
+            // Long enough to be seen, and short enough to find a server in order again.
+            DisconnectReason::Hostile => self.pace.max,
+            _ => self.pace.wait(self.short_sessions, longest),
+        };
         self.short_sessions = self.short_sessions.saturating_add(1);
         let helped = WaitInterrupts { network: is_of_the_line.then_some(network), ..WaitInterrupts::default() };
         self.pause(LinkStatus::lost(&why, wait), Some(wait), helped).await;
@@ -364,17 +408,25 @@ impl Link {
         }
         let is_of_the_line = error.is_of_the_line();
         let asked_for = match &error {
-            LinkError::Refused(refused) => Duration::from_secs(refused.retry_after_s.unwrap_or(0).min(300)),
+            LinkError::Refused(refused) => Duration::from_secs(refused.retry_after_s.unwrap_or(0)),
             _ => Duration::ZERO,
         };
         let is_brisk = is_of_the_line && self.seen.elapsed() < self.pace.recent_window;
-        let longest = if is_brisk { self.pace.max_while_recent.max(self.pace.initial) } else { self.pace.max };
+        let mut person = self.status.person();
+        let is_here = person.borrow_and_update().is_some_and(|at| at.elapsed() < self.pace.person_window);
+        let longest = match (is_brisk, is_of_the_line && is_here) {
+            (true, _) => self.pace.max_while_recent.max(self.pace.initial),
+            (false, true) => self.pace.max_while_person.min(self.pace.max),
+            (false, false) => self.pace.max,
+        };
         let wait = (!error.is_blocked()).then(|| self.pace.wait(failures, longest).max(asked_for));
+        let wait = if matches!(error, LinkError::Hostile { .. }) { Some(self.pace.max) } else { wait };
         let status = match error {
             LinkError::Refused(refused) => LinkStatus::refused(*refused, wait),
             error => LinkStatus::failed(&error, wait),
         };
-        self.pause(status, wait, WaitInterrupts { news, network: is_of_the_line.then_some(network) }).await
+        let person = is_of_the_line.then_some((person, self.pace.max_while_person));
+        self.pause(status, wait, WaitInterrupts { news, person, network: is_of_the_line.then_some(network) }).await
     }
 
     /// True if a network change ended the pause.
@@ -389,6 +441,7 @@ impl Link {
         tokio::select! {
             () = self.status.wait_for_kick() => false,
             () = WaitInterrupts::by_news(helped.news) => false,
+            () = WaitInterrupts::by_person(helped.person) => false,
             () = WaitInterrupts::by_network(helped.network) => true,
             () = waited => false,
         }

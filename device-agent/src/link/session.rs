@@ -22,6 +22,7 @@ use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_util::sync::CancellationToken;
 
 use super::builtin::BoxedStream;
+use super::conduct::ServerConduct;
 use super::error::DisconnectReason;
 use super::network;
 
@@ -42,8 +43,13 @@ pub struct Session {
 }
 
 impl Session {
-    pub(super) fn start(socket: ControlSocket, welcome: Welcome, gateway_version: String) -> Self {
-        let ending = Arc::new(SessionEnd::default());
+    pub(super) fn start(
+        socket: ControlSocket,
+        welcome: Welcome,
+        gateway_version: String,
+        conduct: ServerConduct,
+    ) -> Self {
+        let ending = Arc::new(SessionEnd { conduct, ..SessionEnd::default() });
         let (arriving, incoming) = mpsc::channel(FRAME_QUEUE_LEN);
         let (outgoing, leaving) = mpsc::channel(FRAME_QUEUE_LEN);
         let (sink, stream) = socket.split();
@@ -114,12 +120,13 @@ impl Drop for Session {
 pub(super) struct SessionEnd {
     why: OnceLock<DisconnectReason>,
     now: CancellationToken,
+    conduct: ServerConduct,
 }
 
 impl SessionEnd {
     pub(super) fn end(&self, why: DisconnectReason) {
         // A later reason is only a consequence of the first.
-        let _ = self.why.set(why);
+        let _ = self.why.set(self.conduct.reason(why));
         self.now.cancel();
     }
 

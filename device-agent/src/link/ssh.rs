@@ -5,6 +5,7 @@
 use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -12,16 +13,17 @@ use std::time::Duration;
 use deskgate_gateway::tunnel::algorithms;
 use deskgate_gateway::tunnel::cancellable_stream::CancellableStream;
 use deskgate_protocol::identity::PublicKey;
-use russh::client::{AuthResult, Config, Handle, Handler, Msg, Session, connect_stream};
+use russh::client::{AuthResult, ChannelOpenHandle, Config, Handle, Handler, Msg, Session, connect_stream};
 use russh::keys::ssh_key::private::Ed25519Keypair;
 use russh::keys::{PrivateKey, PrivateKeyWithHashAlg, PublicKeyOrCertificate};
-use russh::{ChannelOpenFailure, ChannelStream, Names, SshId};
+use russh::{Channel, ChannelId, ChannelOpenFailure, ChannelStream, Names, SshId};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::builtin::BoxedStream;
+use super::conduct::ServerConduct;
 use super::dial::dial;
 use super::error::{HostKeyError, LinkError};
 use super::host_pin::{self};
@@ -40,6 +42,7 @@ pub(super) struct SshStream {
     pub(super) host_key: PublicKey,
     /// The local address of the connection.
     pub(super) local_address: Option<IpAddr>,
+    pub(super) conduct: ServerConduct,
 }
 
 impl Ssh {
@@ -84,6 +87,17 @@ impl Ssh {
 
     async fn handshake(&self, socket: TcpStream, key: &DeviceKey) -> Result<SshStream, LinkError> {
         let cut = CancellationToken::new();
+        let conduct = ServerConduct::new(&cut);
+        self.enter(socket, key, cut, &conduct).await.map_err(|error| conduct.error(error, &self.address()))
+    }
+
+    async fn enter(
+        &self,
+        socket: TcpStream,
+        key: &DeviceKey,
+        cut: CancellationToken,
+        conduct: &ServerConduct,
+    ) -> Result<SshStream, LinkError> {
         // From here on, every failure closes the socket.
         let guard = cut.clone().drop_guard();
         let config = Arc::new(Config {
@@ -94,12 +108,13 @@ impl Ssh {
             inactivity_timeout: None,
             ..Config::default()
         });
-        let line = CancellableStream::new(QuickAckStream(socket), &cut);
+        let greeted = Arc::new(AtomicBool::new(false));
+        let line = CancellableStream::new(GatewaySocket { socket, greeted: Arc::clone(&greeted) }, &cut);
         let said = Arc::new(ServerKeys::default());
-        let mut handle =
-            connect_stream(config, line, HostKeyVerifier { target: self.clone(), said: Arc::clone(&said) })
-                .await
-                .map_err(|error| self.ssh_error(error))?;
+        let verifier = ServerHandler { target: self.clone(), said: Arc::clone(&said), conduct: conduct.clone() };
+        let mut handle = connect_stream(config, line, verifier)
+            .await
+            .map_err(|error| self.ssh_error(error, greeted.load(Ordering::Relaxed)))?;
 
         let private = PrivateKey::from(Ed25519Keypair::from(key.signing_key()));
         let private = PrivateKeyWithHashAlg::new(Arc::new(private), None);
@@ -126,7 +141,7 @@ impl Ssh {
                     self.follow(&handle, &shown, announced).await;
                 }
                 let stream = Box::new(Tunnel { stream: channel.into_stream(), _handle: handle, _cut: guard });
-                Ok(SshStream { stream, host_key: shown, local_address: None })
+                Ok(SshStream { stream, host_key: shown, local_address: None, conduct: conduct.clone() })
             }
             Err(russh::Error::ChannelOpenFailure(failure)) => Err(LinkError::ChannelRefused {
                 address: self.address(),
@@ -138,7 +153,7 @@ impl Ssh {
     }
 
     /// The keys that OpenSSH's sshd announces right after a sign-in.
-    async fn follow(&self, handle: &Handle<HostKeyVerifier>, shown: &PublicKey, announced: &[PublicKey]) {
+    async fn follow(&self, handle: &Handle<ServerHandler>, shown: &PublicKey, announced: &[PublicKey]) {
         let unknown = announced_keys::unknown(self, shown, announced);
         let proven = unknown.iter().filter_map(|key| key.to_string().parse().ok()).collect();
         match handle.hostkeys_prove(proven).await {
@@ -148,9 +163,10 @@ impl Ssh {
         }
     }
 
-    fn ssh_error(&self, error: VerifierError) -> LinkError {
+    fn ssh_error(&self, error: VerifierError, greeted: bool) -> LinkError {
         match error {
             VerifierError::HostKey(error) => error.into(),
+            VerifierError::Ssh(_) if !greeted => LinkError::HungUp { address: self.address() },
             VerifierError::Ssh(error) => LinkError::Ssh { address: self.address(), why: error.to_string() },
         }
     }
@@ -174,10 +190,24 @@ enum VerifierError {
     HostKey(#[from] HostKeyError),
 }
 
-/// Verifies the server before anything but the key exchange is sent.
-struct HostKeyVerifier {
+/// Verifies the server before anything but the key exchange is sent, and refuses what it opens afterwards.
+struct ServerHandler {
     target: Ssh,
     said: Arc<ServerKeys>,
+    conduct: ServerConduct,
+}
+
+impl ServerHandler {
+    /// russh confirms the kinds that it knows unless they are refused. Nothing is kept of one that is.
+    async fn refuse(&self, reply: ChannelOpenHandle) -> Result<(), VerifierError> {
+        self.refuse_as(ChannelOpenFailure::AdministrativelyProhibited, reply).await
+    }
+
+    async fn refuse_as(&self, reason: ChannelOpenFailure, reply: ChannelOpenHandle) -> Result<(), VerifierError> {
+        self.conduct.count_channel();
+        reply.reject(reason).await;
+        Ok(())
+    }
 }
 
 /// The server's shown and announced keys.
@@ -187,7 +217,7 @@ struct ServerKeys {
     announced: OnceLock<Vec<PublicKey>>,
 }
 
-impl Handler for HostKeyVerifier {
+impl Handler for ServerHandler {
     type Error = VerifierError;
 
     async fn check_server_key(&mut self, presented: &PublicKeyOrCertificate) -> Result<bool, VerifierError> {
@@ -214,12 +244,101 @@ impl Handler for HostKeyVerifier {
         // Comes before authentication, so a server without strict key exchange learns nothing about this device.
         if names.strict_kex() { Ok(()) } else { Err(HostKeyError::NotStrict(self.target.address()).into()) }
     }
+
+    async fn server_channel_open_session(
+        &mut self,
+        _: Channel<Msg>,
+        reply: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), VerifierError> {
+        self.refuse(reply).await
+    }
+
+    async fn server_channel_open_x11(
+        &mut self,
+        _: Channel<Msg>,
+        _originator: &str,
+        _port: u32,
+        reply: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), VerifierError> {
+        self.refuse(reply).await
+    }
+
+    async fn server_channel_open_agent_forward(
+        &mut self,
+        _: Channel<Msg>,
+        reply: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), VerifierError> {
+        self.refuse(reply).await
+    }
+
+    async fn server_channel_open_forwarded_tcpip(
+        &mut self,
+        _: Channel<Msg>,
+        _host: &str,
+        _port: u32,
+        _originator: &str,
+        _originator_port: u32,
+        reply: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), VerifierError> {
+        self.refuse(reply).await
+    }
+
+    async fn server_channel_open_forwarded_streamlocal(
+        &mut self,
+        _: Channel<Msg>,
+        _path: &str,
+        reply: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), VerifierError> {
+        self.refuse(reply).await
+    }
+
+    async fn server_channel_open_direct_tcpip(
+        &mut self,
+        _: Channel<Msg>,
+        _host: &str,
+        _port: u32,
+        _originator: &str,
+        _originator_port: u32,
+        reply: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), VerifierError> {
+        self.refuse(reply).await
+    }
+
+    async fn server_channel_open_direct_streamlocal(
+        &mut self,
+        _: Channel<Msg>,
+        _path: &str,
+        reply: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), VerifierError> {
+        self.refuse(reply).await
+    }
+
+    /// What russh refuses by itself it refuses twice.
+    async fn should_accept_unknown_server_channel(&mut self, _: ChannelId, _kind: &str) -> bool {
+        true
+    }
+
+    async fn server_channel_open_unknown(
+        &mut self,
+        _: Channel<Msg>,
+        reply: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), VerifierError> {
+        self.refuse_as(ChannelOpenFailure::UnknownChannelType, reply).await
+    }
 }
 
 /// The stream, with all that must live as long.
 struct Tunnel {
     stream: ChannelStream<Msg>,
-    _handle: Handle<HostKeyVerifier>,
+    _handle: Handle<ServerHandler>,
     _cut: DropGuard,
 }
 
@@ -247,34 +366,40 @@ impl AsyncWrite for Tunnel {
     }
 }
 
-/// A socket that acknowledges at once.
+/// A socket that acknowledges at once, and remembers whether anything came.
 ///
 /// sshd leaves Nagle's algorithm on for forwarded sockets: it holds back a small packet until the one before is
 /// acknowledged. The kernel would delay that acknowledgement by 40 ms, to send it along with data.
-struct QuickAckStream(TcpStream);
+struct GatewaySocket {
+    socket: TcpStream,
+    greeted: Arc<AtomicBool>,
+}
 
-impl AsyncRead for QuickAckStream {
+impl AsyncRead for GatewaySocket {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let result = Pin::new(&mut self.0).poll_read(cx, buf);
+        let result = Pin::new(&mut self.socket).poll_read(cx, buf);
+        if !buf.filled().is_empty() {
+            self.greeted.store(true, Ordering::Relaxed);
+        }
         #[cfg(target_os = "linux")]
         if result.is_ready() {
             // This affects only speed; the kernel resets the option by itself, so it is set after each read.
-            let _ = rustix::net::sockopt::set_tcp_quickack(&self.0, true);
+            let _ = rustix::net::sockopt::set_tcp_quickack(&self.socket, true);
         }
         result
     }
 }
 
-impl AsyncWrite for QuickAckStream {
+impl AsyncWrite for GatewaySocket {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, buf)
+        Pin::new(&mut self.socket).poll_write(cx, buf)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
+        Pin::new(&mut self.socket).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
+        Pin::new(&mut self.socket).poll_shutdown(cx)
     }
 }

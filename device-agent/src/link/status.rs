@@ -4,8 +4,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use deskgate_protocol::control::SessionRefusal;
-use deskgate_protocol::{DeviceId, Timestamp};
+use deskgate_protocol::{DeviceId, GatewayId, Timestamp};
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 
 use super::session::SessionEnd;
 use super::{ConnectStage, Connector, Credentials, DisconnectReason, HostKeys, LinkError};
@@ -63,7 +64,8 @@ impl LinkStatus {
     /// A session ended.
     pub(super) fn lost(why: &DisconnectReason, wait: Duration) -> Self {
         let next_attempt_at = Some(from_now(wait));
-        Self::Disconnected { why: why.to_string(), failed_at: None, host_keys: None, next_attempt_at }
+        let failed_at = why.failed_at();
+        Self::Disconnected { why: why.to_string(), failed_at, host_keys: None, next_attempt_at }
     }
 
     pub(super) fn refused(refused: SessionRefusal, wait: Option<Duration>) -> Self {
@@ -83,13 +85,15 @@ pub(super) struct LinkControl {
     kick: Arc<Notify>,
     way: watch::Sender<Route>,
     session: Arc<Mutex<Weak<SessionEnd>>>,
+    person: watch::Sender<Option<Instant>>,
 }
 
 impl LinkControl {
     pub(super) fn new(way: Route) -> Self {
         // A new link is about to dial; the status stays until the attempt has a result.
         let status = watch::Sender::new(LinkStatus::Connecting);
-        Self { status, kick: Arc::default(), way: watch::Sender::new(way), session: Arc::default() }
+        let (way, person) = (watch::Sender::new(way), watch::Sender::new(None));
+        Self { status, kick: Arc::default(), way, session: Arc::default(), person }
     }
 
     pub(super) fn set(&self, status: LinkStatus) {
@@ -98,6 +102,11 @@ impl LinkControl {
 
     pub(super) async fn wait_for_kick(&self) {
         self.kick.notified().await;
+    }
+
+    /// When the owner last looked, and each time they do.
+    pub(super) fn person(&self) -> watch::Receiver<Option<Instant>> {
+        self.person.subscribe()
     }
 
     /// The route in force, and its changes.
@@ -116,6 +125,7 @@ impl LinkControl {
             kick: Arc::clone(&self.kick),
             way: self.way.clone(),
             session: Arc::clone(&self.session),
+            person: self.person.clone(),
         }
     }
 }
@@ -127,6 +137,7 @@ pub struct LinkHandle {
     kick: Arc<Notify>,
     way: watch::Sender<Route>,
     session: Arc<Mutex<Weak<SessionEnd>>>,
+    person: watch::Sender<Option<Instant>>,
 }
 
 impl LinkHandle {
@@ -135,10 +146,29 @@ impl LinkHandle {
         self.status.clone()
     }
 
+    /// Notes that the owner is here: a page is open, or a command was used. After a long outage the waits are then
+    /// short.
+    pub fn note_person(&self) {
+        self.person.send_replace(Some(Instant::now()));
+    }
+
     /// Dials at once instead of waiting: after sleep, a network change, or at a person's request. During a connection
     /// or an attempt, the next wait is skipped instead.
     pub fn kick(&self) {
         self.kick.notify_one();
+    }
+
+    /// Takes this gateway for the one at the route's address from now on, and dials at once.
+    ///
+    /// # Errors
+    /// It cannot be noted.
+    pub fn accept_gateway(&self, gateway: GatewayId) -> std::io::Result<()> {
+        let Route { connector, credentials } = self.way.borrow().clone();
+        if let Some(known) = &credentials.known_gateways {
+            known.remember(&connector.address(), gateway)?;
+        }
+        self.kick();
+        Ok(())
     }
 
     /// Changes the route to the *same* gateway: closes the connection and dials there at once. Executions continue

@@ -17,8 +17,19 @@ pub struct Ssh {
     pub socket_path: String,
     /// How the server is verified.
     pub pin: HostPin,
-    /// The file for the keys that it announces in place of a pinned one; `None`: announcements are ignored.
-    pub followed: Option<PathBuf>,
+    /// Where the keys that it announces in place of a pinned one are kept; `None`: announcements are ignored.
+    pub followed: Option<FollowedKeysFile>,
+}
+
+/// The record of the keys that a server announced in place of a pinned one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FollowedKeysFile {
+    /// Its path.
+    pub path: PathBuf,
+    /// How often the owner has pinned. What was announced under an earlier number counts no more.
+    pub pin_count: u32,
+    /// Whether announcements are only read: a test of a draft changes nothing for the connection in force.
+    pub read_only: bool,
 }
 
 impl Ssh {

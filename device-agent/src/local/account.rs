@@ -65,6 +65,9 @@ pub struct AccountView {
     /// The account's status.
     #[serde(flatten)]
     pub standing: AccountStatus,
+    /// Why the newest sign-in failed, whatever was before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sign_in_failed: Option<String>,
     /// Why the issuer could not be notified of the sign-out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_told: Option<String>,
@@ -74,14 +77,15 @@ impl RequestHandler {
     /// The account's status. Without an address there is no sign-in.
     pub(super) async fn account(&self) -> Result<AccountView, ErrorReply> {
         let connection = self.connection().await?;
-        let (gateway, standing) = match wanted(&connection) {
+        let (gateway, standing, sign_in_failed) = match wanted(&connection) {
             Ok(gateway) => {
                 let standing = self.token_manager.standing(&gateway).await?;
-                (Some(gateway), standing)
+                let failed = self.token_manager.last_failure(&gateway);
+                (Some(gateway), standing, failed)
             }
-            Err(_) => (None, AccountStatus::SignedOut { why: None }),
+            Err(_) => (None, AccountStatus::SignedOut { why: None }, None),
         };
-        Ok(AccountView { gateway, standing, not_told: None })
+        Ok(AccountView { gateway, standing, sign_in_failed, not_told: None })
     }
 
     pub(super) async fn sign_in(&self) -> Result<SignInPrompt, ErrorReply> {

@@ -3,6 +3,7 @@
 use deskgate_definition::ModelFailure;
 use deskgate_definition::approvals::GrantScope;
 pub use deskgate_definition::tool::{Plan, PlanPreview};
+use deskgate_program::visible;
 use deskgate_protocol::ids::{ApplicationId, ApprovalId, RunId};
 use deskgate_store::approvals::Approval;
 pub use deskgate_store::approvals::{ApprovalState, Decision};
@@ -20,13 +21,16 @@ use super::request::TypedRequest;
 pub struct ListApprovals {
     /// Whether to include the answered ones.
     pub all: bool,
+    /// Only those of this run, answered or not, in the order in which they were made.
+    #[serde(default)]
+    pub run_id: Option<RunId>,
 }
 
 impl TypedRequest for ListApprovals {
     type Response = Vec<ApprovalView>;
 
     async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<Vec<ApprovalView>, ErrorReply> {
-        handler.approvals(self.all).await
+        handler.approvals(self).await
     }
 }
 
@@ -148,11 +152,28 @@ impl ApprovalView {
 }
 
 impl ApprovalView {
+    /// What the owner of an approved call that was not carried out as they saw it has to know, as a sentence.
+    pub fn not_carried_out(&self) -> Option<String> {
+        let Approval { followed_by, not_done, .. } = &self.approval;
+        match (followed_by, not_done) {
+            (Some(next), _) => Some(format!(
+                "It was not carried out: what it would do had changed since you saw it. You were asked again with {next}."
+            )),
+            (None, Some(why)) => Some(format!("It was not carried out: {}", sentence(why))),
+            (None, None) => None,
+        }
+    }
+
     /// Seconds from the request to its answer, or to its expiry; `None` while it waits, and if the run ended first.
     pub fn waited_s(&self) -> Option<i64> {
         let decided_at = self.approval.decided_at.filter(|_| self.approval.state != ApprovalState::Withdrawn)?;
         Some((decided_at.0.as_second() - self.approval.asked_at.0.as_second()).max(0))
     }
+}
+
+/// With a full stop at its end.
+fn sentence(text: &str) -> String {
+    format!("{}.", visible::line(text).trim_end_matches('.'))
 }
 
 /// The median of seconds; `None` without any.

@@ -12,7 +12,7 @@ use deskgate_store::intents::Intent;
 use deskgate_tools::engine::access::AccessError;
 use deskgate_tools::engine::workspace::{LinkPolicy, Workspace, WorkspaceOptions};
 
-use super::approvals::{ApprovalView, DecideApproval, Evidence, OnDisk, ReconcileRun, ShowApproval};
+use super::approvals::{ApprovalView, DecideApproval, Evidence, ListApprovals, OnDisk, ReconcileRun, ShowApproval};
 use super::error_reply::refused;
 use super::handler::RequestHandler;
 use super::reply::{ErrorReply, ErrorReplyCode, Requester};
@@ -24,9 +24,14 @@ const MAX_REASON_CHARS: usize = 2_000;
 const MAX_COMPARED_BYTES: u64 = 256 << 20;
 
 impl RequestHandler {
-    pub(super) async fn approvals(&self, all: bool) -> Result<Vec<ApprovalView>, ErrorReply> {
+    pub(super) async fn approvals(&self, ask: ListApprovals) -> Result<Vec<ApprovalView>, ErrorReply> {
+        let approvals = self.store.approvals();
+        let listed = match ask.run_id {
+            Some(run_id) => approvals.of_run(run_id).await?,
+            None => approvals.list(ask.all).await?,
+        };
         let mut views = Vec::new();
-        for approval in self.store.approvals().list(all).await? {
+        for approval in listed {
             let app_id = self.application_of(approval.endpoint_id).await?;
             views.push(ApprovalView::new(approval, app_id));
         }
@@ -72,7 +77,9 @@ impl RequestHandler {
         let journal = self.store.journal();
         let intents = journal.evidence(run_id).await?;
         let Some(offer) = journal.offer(run_id).await? else { return Ok(Vec::new()) };
-        let held = self.store.services().published(offer.endpoint_id, offer.endpoint_version).await?;
+        let services = self.store.services();
+        let held = services.published(offer.endpoint_id, offer.endpoint_version).await?;
+        let folder = services.folder(offer.endpoint_id, offer.endpoint_version).await?;
         let own = self.own_folder.clone();
         let compare = move || {
             let workspace = held.and_then(|(definition, _)| {
@@ -80,6 +87,8 @@ impl RequestHandler {
                 Workspace::open(WorkspaceOptions {
                     directory: &directory,
                     own_folder: &own,
+                    expected: folder.as_ref(),
+                    others: &[],
                     protected: &[],
                     network: Network::None,
                 })

@@ -113,7 +113,9 @@ impl From<CallError> for ErrorReply {
             CallError::Refused(no) => match no.code {
                 ManagementErrorCode::Invalid => ErrorReplyCode::Invalid,
                 ManagementErrorCode::NotFound => ErrorReplyCode::NotFound,
-                ManagementErrorCode::Conflict | ManagementErrorCode::AdministratorOnly => ErrorReplyCode::Refused,
+                ManagementErrorCode::Conflict
+                | ManagementErrorCode::AdministratorOnly
+                | ManagementErrorCode::QuotaReached => ErrorReplyCode::Refused,
                 ManagementErrorCode::Unavailable => ErrorReplyCode::CannotReach,
             },
         };

@@ -13,7 +13,7 @@ use super::error_reply::invalid;
 use super::handler::RequestHandler;
 use super::reply::{ErrorReply, ErrorReplyCode, Requester};
 use super::request::TypedRequest;
-use super::{ApprovalState, ShowApproval};
+use super::{ApprovalState, ListApprovals, ShowApproval};
 
 /// At most this many hits of each kind.
 const MAX_HITS_PER_KIND: usize = 50;
@@ -141,7 +141,8 @@ impl RequestHandler {
 
     /// There are many approval requests, so a decided one is found by its identifier only.
     async fn find_approvals(&self, search: &mut Search<'_>) -> Result<(), ErrorReply> {
-        let mut approvals: Vec<Approval> = self.approvals(false).await?.into_iter().map(|view| view.approval).collect();
+        let waiting = self.approvals(ListApprovals { all: false, run_id: None }).await?;
+        let mut approvals: Vec<Approval> = waiting.into_iter().map(|view| view.approval).collect();
         if let Ok(approval_id) = search.text.parse::<ApprovalId>()
             && let Some(view) = known(self.approval(ShowApproval { approval_id }).await)?
             && approvals.iter().all(|waiting| waiting.approval_id != approval_id)

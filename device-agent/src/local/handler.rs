@@ -48,6 +48,8 @@ pub struct RequestHandler {
     pub token_file: PathBuf,
     /// The file of the host keys that the remote gateway announced.
     pub host_keys_file: PathBuf,
+    /// The file of the gateways that this device knows.
+    pub known_gateways_file: PathBuf,
     /// The person's home directory, which no service may have as a whole.
     pub home: Option<PathBuf>,
     /// The model providers.
@@ -72,6 +74,8 @@ pub struct RequestHandler {
     pub checking: CheckProgress,
     /// When runs keep the computer awake.
     pub keep_awake: watch::Sender<KeepAwake>,
+    /// Changes whenever a command has paused or enabled access.
+    pub access_changes: watch::Sender<()>,
 }
 
 impl RequestHandler {
@@ -81,6 +85,21 @@ impl RequestHandler {
     /// There is no connection in force, the gateway refused, or no readable reply came in time.
     pub async fn manage<C: ManagementCall + Send>(&self, call: C) -> Result<C::Reply, ErrorReply> {
         Ok(self.active()?.dispatcher.asked_by(AskedBy::Page).call(call).await?)
+    }
+
+    /// The same for what is shown beside something else: a gateway that does not answer at once is not waited for.
+    ///
+    /// # Errors
+    /// As [`manage`](Self::manage).
+    pub async fn glance<C: ManagementCall + Send>(&self, call: C) -> Result<C::Reply, ErrorReply> {
+        Ok(self.active()?.dispatcher.asked_by(AskedBy::Page).glancing().call(call).await?)
+    }
+
+    /// A page or a command asks something, so the owner is here.
+    pub(super) fn note_person(&self) {
+        if let Some(active) = self.active_connection.borrow().as_ref() {
+            active.link.note_person();
+        }
     }
 
     pub(super) fn active(&self) -> Result<ActiveConnection, ErrorReply> {
@@ -106,7 +125,12 @@ impl RequestHandler {
     }
 
     pub(super) async fn pass_on(&self, request: ManagementRequest, asker: Requester) -> Result<Value, ErrorReply> {
-        Ok(self.active()?.dispatcher.asked_by(asker.into()).pass_on(request).await?)
+        let changes_access = matches!(request, ManagementRequest::SetAccess(_));
+        let reply = self.active()?.dispatcher.asked_by(asker.into()).pass_on(request).await?;
+        if changes_access {
+            self.access_changes.send_replace(());
+        }
+        Ok(reply)
     }
 }
 

@@ -140,7 +140,10 @@ impl RequestHandler {
     pub(super) async fn health(&self, ask: GetHealth) -> Result<HealthReport, ErrorReply> {
         if ask.all {
             self.try_sandboxes(Duration::ZERO).await;
-            let found = services::try_providers(&self.store.services().list().await?, &self.providers).await;
+            let services = self.store.services();
+            let published = services.list().await?;
+            let tried = services::try_providers(&published, &self.providers, &services, &self.own_folder);
+            let found = tried.await?;
             self.health.memory.lock().await.providers = Some((Timestamp::now(), found));
         }
         self.look(Duration::ZERO).await
@@ -170,7 +173,13 @@ impl RequestHandler {
     }
 
     pub(super) async fn bundle(&self) -> Result<Bundle, ErrorReply> {
-        let (report, services) = (self.look(GATEWAY_MAX_AGE).await?, self.store.services().list().await?);
+        let (mut report, services) = (self.look(GATEWAY_MAX_AGE).await?, self.store.services().list().await?);
+        for problem in &mut report.problems {
+            // It has the words of the provider, which are the owner's alone.
+            if let ProblemCode::ProviderRefusesKey | ProblemCode::ModelUnusable = problem.code {
+                problem.text = "What the provider said is left out here.".to_owned();
+            }
+        }
         let mut bundle = Bundle::default();
         bundle.add("health", "What deskgate doctor says: problems, with names of services and paths", pretty(&report));
         if let Ok(mut status) = self.status().await {
@@ -291,7 +300,7 @@ fn not_asked(memory: &HealthCache, services: &[Service]) -> BTreeSet<ProblemCode
         codes.insert(ProblemCode::SandboxMissing);
     }
     if memory.providers.is_none() && definitions().any(|definition| definition.provider != Provider::Scripted) {
-        codes.insert(ProblemCode::ProviderRefusesKey);
+        codes.extend([ProblemCode::ProviderRefusesKey, ProblemCode::ModelUnusable]);
     }
     codes
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use deskgate_protocol::canonical::Sha256Digest;
+use deskgate_protocol::secret::SecretKind;
 use zeroize::Zeroizing;
 
 /// The lifetime of a code.
@@ -52,7 +53,7 @@ impl LaunchCodes {
         Some(format!("http://{}/sign-in?code={}{to}", self.address()?, self.issue().as_str()))
     }
 
-    /// Issues a code. Only its digest is kept.
+    /// Issues a code, which begins with `dgl_`. Only its digest is kept.
     pub fn issue(&self) -> Zeroizing<String> {
         self.issue_at(Instant::now())
     }
@@ -63,7 +64,8 @@ impl LaunchCodes {
     }
 
     fn issue_at(&self, now: Instant) -> Zeroizing<String> {
-        let code = Zeroizing::new(URL_SAFE_NO_PAD.encode(rand::random::<[u8; CODE_BYTES]>()));
+        let random = Zeroizing::new(URL_SAFE_NO_PAD.encode(rand::random::<[u8; CODE_BYTES]>()));
+        let code = Zeroizing::new([SecretKind::LaunchLink.prefix(), &random].concat());
         let mut codes = self.codes(now);
         if codes.len() == MAX_CODES {
             codes.remove(0);
@@ -97,6 +99,8 @@ mod tests {
         let (launch, now) = (LaunchCodes::default(), Instant::now());
         let (first, second) = (launch.issue_at(now), launch.issue_at(now));
         assert!(!launch.redeem_at("", now) && !launch.redeem_at("something else", now));
+        let bare = first.strip_prefix("dgl_").expect("it says what it is");
+        assert!(!launch.redeem_at(bare, now), "without its kind");
         assert!(launch.redeem_at(&format!(" {}\n", first.as_str()), now), "as it was pasted");
         assert!(!launch.redeem_at(&first, now), "once");
         assert!(!launch.redeem_at(&second, now + CODE_TTL), "a minute");
@@ -116,7 +120,9 @@ mod tests {
         assert_eq!(launch.link(None), None, "there is no address yet");
         launch.set_address(SocketAddr::from(([127, 0, 0, 1], 7420)));
         let link = launch.link(Some("/approvals#apr_0123")).expect("there is an address");
-        assert!(link.starts_with("http://127.0.0.1:7420/sign-in?code=") && link.ends_with("&to=/approvals%23apr_0123"));
+        assert!(
+            link.starts_with("http://127.0.0.1:7420/sign-in?code=dgl_") && link.ends_with("&to=/approvals%23apr_0123")
+        );
     }
 
     #[test]

@@ -13,10 +13,14 @@ use super::commands::AgentCommand;
 use super::error_reply::{failed, invalid, refused};
 use super::handler::RequestHandler;
 use super::reply::{ErrorReply, ErrorReplyCode};
-use super::{ConnectStage, ConnectionTestResult, SaveConnection, TestConnection};
-use crate::link::{self, Connector, Credentials, HostedConnector, LinkError, LinkHandle, LinkStatus};
+use super::{
+    AcceptGateway, AcceptedGateway, ConnectStage, ConnectionTestResult, FollowedHostKey, HostKeysView, SaveConnection,
+    TestConnection,
+};
+use crate::link::announced_keys::{self, FollowedKey};
+use crate::link::{self, Connector, Credentials, HostedConnector, KnownGateways, LinkError, LinkHandle, LinkStatus};
 use crate::services::GatewayClient;
-use crate::settings::{ConnectionSettings, InvalidSettings, Mode};
+use crate::settings::{ConnectionSettings, InvalidSettings, Mode, Remote};
 
 /// How long a test waits for the link's next attempt.
 const CONNECTION_TEST_TIMEOUT: Duration = Duration::from_secs(40);
@@ -83,8 +87,59 @@ impl RequestHandler {
         // Read again in the same transaction as the write, so that concurrent changes are kept.
         let save = move |connection: &mut ConnectionSettings| connection.save(mode).map(|()| connection.clone());
         let saved = settings.update(save).await?.map_err(unusable)?;
+        if saved.saved.remote.pin_count != connection.saved.remote.pin_count {
+            self.discard_followed_keys()?;
+        }
         self.reconnect().await?;
         Ok(saved)
+    }
+
+    /// The pinned key of the remote mode, and the followed ones.
+    pub(super) async fn host_keys(&self) -> Result<HostKeysView, ErrorReply> {
+        Ok(self.keys_of(&self.connection().await?.saved.remote))
+    }
+
+    pub(super) fn keys_of(&self, remote: &Remote) -> HostKeysView {
+        let pinned = remote.host_key.clone();
+        let followed = remote.ssh(self.host_keys_file.clone()).map(|ssh| announced_keys::trusted_keys(&ssh));
+        match followed.unwrap_or(Ok(None)) {
+            Ok(keys) => HostKeysView {
+                pinned,
+                followed: keys.into_iter().flatten().map(Into::into).collect(),
+                unreadable: None,
+            },
+            Err(why) => {
+                let unreadable = Some(format!("{} {why}", self.host_keys_file.display()));
+                HostKeysView { pinned, followed: Vec::new(), unreadable }
+            }
+        }
+    }
+
+    /// Drops the followed keys. The connection in force is made again, by the pin.
+    pub(super) async fn drop_host_keys(&self) -> Result<HostKeysView, ErrorReply> {
+        let pin_anew = |connection: &mut ConnectionSettings| {
+            connection.pin_anew();
+            connection.clone()
+        };
+        let connection = self.store.settings().update(pin_anew).await?;
+        self.discard_followed_keys()?;
+        if connection.mode == Mode::Remote {
+            self.reconnect().await?;
+        }
+        Ok(self.keys_of(&connection.saved.remote))
+    }
+
+    /// The number of pins ends a readable record already; one that is damaged would block every server.
+    fn discard_followed_keys(&self) -> Result<(), ErrorReply> {
+        let path = &self.host_keys_file;
+        announced_keys::discard(path).map_err(|error| failed(format!("{}: {error}. Remove this file", path.display())))
+    }
+
+    /// Takes another gateway at the active connection's address for the known one.
+    pub(super) fn accept_gateway(&self, ask: &AcceptGateway) -> Result<AcceptedGateway, ErrorReply> {
+        let gateway_id = ask.gateway_id;
+        self.active()?.link.accept_gateway(gateway_id).map_err(|error| failed(error.to_string()))?;
+        Ok(AcceptedGateway { gateway_id })
     }
 
     /// Discards a mode's draft with its token.
@@ -167,7 +222,8 @@ impl RequestHandler {
                     .to_owned(),
             ));
         }
-        let credentials = Credentials { key: self.key.clone(), token };
+        let known_gateways = Some(KnownGateways::new(self.known_gateways_file.clone()));
+        let credentials = Credentials { key: self.key.clone(), token, known_gateways, journal_id: None };
         Ok(match link::connect_once(&connector, &credentials, Vec::new()).await {
             Ok(session) => ConnectionTestResult::good(
                 address,
@@ -199,7 +255,11 @@ impl RequestHandler {
             return Ok((Connector::Hosted(hosted), None, *fields == connection.saved.hosted));
         }
         let fields = connection.remote_draft.as_ref().unwrap_or(&connection.saved.remote);
-        let connector = Connector::Ssh(fields.ssh(self.host_keys_file.clone()).map_err(unusable)?);
+        let mut ssh = fields.ssh(self.host_keys_file.clone()).map_err(unusable)?;
+        if let Some(followed) = &mut ssh.followed {
+            followed.read_only = true;
+        }
+        let connector = Connector::Ssh(ssh);
         let token_draft = self.token_draft();
         let saved = *fields == connection.saved.remote && !token_draft.exists();
         let token_file = if token_draft.exists() { &token_draft } else { &self.token_file };
@@ -209,9 +269,16 @@ impl RequestHandler {
     }
 }
 
+impl From<FollowedKey> for FollowedHostKey {
+    fn from(FollowedKey { key, announcement }: FollowedKey) -> Self {
+        let (announced_at, announced_by) = announcement.map(|it| (it.at, it.by)).unzip();
+        Self { fingerprint: key.fingerprint(), announced_at, announced_by }
+    }
+}
+
 /// The stages of an attempt in this mode.
 fn stages(mode: Mode) -> &'static [ConnectStage] {
-    if mode == Mode::Hosted { &ConnectStage::HOSTED } else { &ConnectStage::REMOTE }
+    if mode == Mode::Hosted { ConnectStage::HOSTED } else { ConnectStage::REMOTE }
 }
 
 /// The result of the current attempt, or of one that is made now.

@@ -209,9 +209,14 @@ impl RequestHandler {
     }
 
     pub(super) async fn remove_server(&self, ask: RemoveMcpServer) -> Result<RemovedMcpServer, ErrorReply> {
-        let sign_out = self.mcp_servers.sign_ins.remove(&ask.name).await?;
-        self.store.services().forget_tools(&ask.name).await?;
-        Ok(RemovedMcpServer { name: ask.name, sign_out })
+        let (sign_ins, services) = (self.mcp_servers.sign_ins.clone(), self.store.services());
+        // To the end, also when nobody waits for the authorization server any longer.
+        let remove = async move {
+            let sign_out = sign_ins.remove(&ask.name).await?;
+            services.forget_tools(&ask.name).await?;
+            Ok::<_, ErrorReply>(RemovedMcpServer { name: ask.name, sign_out })
+        };
+        tokio::spawn(remove).await.map_err(|error| failed(error.to_string()))?
     }
 
     pub(super) async fn review_servers(&self) -> Result<Vec<ServerView>, ErrorReply> {

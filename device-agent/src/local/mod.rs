@@ -19,7 +19,9 @@
 //! | `line`, `decisions` | answer requests about the connection, and about approvals |
 //! | [`mcp`] | MCP servers, their tools, and the pinned lists |
 //! | [`connection`], [`providers`], [`services`], [`status`] | the requests about each, and their answers |
+//! | [`unsettled`] | the runs that wait for a decision, and the end of those that are not known here |
 //! | [`settings`] | the agent's own settings |
+//! | [`receipts`] | requests about what this device signed |
 //! | `error_reply` | errors as replies |
 //! | [`notices`] | shows a notification for each call that waits |
 //! | [`opener`] | opens the pages in the person's browser |
@@ -49,13 +51,16 @@ pub mod notices;
 pub mod opener;
 mod optional_watch;
 pub mod providers;
+pub mod receipts;
 pub mod reply;
 pub mod request;
+pub mod reserve;
 pub mod retention;
 pub mod services;
 pub mod settings;
 mod spending;
 pub mod status;
+pub mod unsettled;
 
 pub use deskgate_assistant::listing::ListedModel;
 pub use deskgate_assistant::mcp::connections::McpServerConfig as ConfiguredServer;
@@ -70,6 +75,7 @@ use serde_json::Value;
 
 pub use crate::account::{AccountStatus, SignInPrompt};
 pub use crate::autostart;
+pub use crate::dispatcher::GLANCE_TIMEOUT;
 pub use crate::health::bundle::{Bundle, of_disk};
 pub use crate::health::{HealthProblem, HealthReport, ProblemCode, Severity};
 pub use crate::link::{ConnectStage, HostKeys};
@@ -80,7 +86,10 @@ pub use approvals::{
     ApprovalState, ApprovalView, DecideApproval, Decision, Evidence, ListApprovals, ListAudit, OnDisk, OwnerFinding,
     Plan, PlanPreview, ReconcileRun, ShowApproval, ShowEvidence, ShowModelFailure, median,
 };
-pub use connection::{ConnectionTestResult, DiscardConnection, GetConnection, SaveConnection, TestConnection};
+pub use connection::{
+    AcceptGateway, AcceptedGateway, ConnectionTestResult, DiscardConnection, DropHostKeys, FollowedHostKey,
+    GetConnection, GetHostKeys, HostKeysView, SaveConnection, TestConnection,
+};
 pub use find::{Find, HitKind, SearchHit, SearchResults};
 use handler::RequestHandler;
 pub use health::{GetHealth, GetLog, IgnoreDuration, IgnoreProblem, MakeBundle};
@@ -91,6 +100,7 @@ pub use mcp::{
 };
 pub use notices::{GetNotifications, SetNotifications};
 pub use providers::{ListModels, ListProviders, NewKey, RemoveProvider, SetProvider};
+pub use receipts::{ListReceipts, MAX_RECEIPTS_PER_PAGE, ReceiptVerdict};
 pub use reply::{AgentReply, ErrorReply, ErrorReplyCode, Requester};
 pub use request::TypedRequest;
 pub use retention::{Amount, Retention, ReviewRetention, SetRetention};
@@ -105,6 +115,7 @@ pub use spending::{
     ShowRunSpending, ShowSpending, Spending, this_month,
 };
 pub use status::{AgentStatus, GetStatus, LineView, WorkView};
+pub use unsettled::{EndUnknownRuns, EndedUnknownRuns, ListUnsettled, UnsettledRuns};
 
 request::requests! {
     /// The agent's status.
@@ -125,6 +136,12 @@ request::requests! {
     DiscardConnection;
     /// Make one connection with a mode's draft, and report the result.
     TestConnection;
+    /// The remote gateway's pinned host key, and the keys that are followed in its place.
+    GetHostKeys;
+    /// Drop the host keys that the remote gateway announced.
+    DropHostKeys;
+    /// Take another gateway at the connection's address for the known one.
+    AcceptGateway;
     /// The account's status at the hosted gateway.
     GetAccount;
     /// Begin a sign-in there.
@@ -197,6 +214,8 @@ request::requests! {
     DecideApproval;
     /// The audit of requests, decisions and calls.
     ListAudit;
+    /// Receipts of this device, in their order.
+    ListReceipts;
     /// The evidence about an unsettled run.
     ShowEvidence;
     /// Why the model of a run could not be used.
@@ -211,6 +230,10 @@ request::requests! {
     RemoveBudget;
     /// Settle a run whose end is unknown.
     ReconcileRun;
+    /// The runs that wait for their owner's decision.
+    ListUnsettled;
+    /// End all runs that this device knows nothing of.
+    EndUnknownRuns;
     /// The health report.
     GetHealth;
     /// Set whether a problem is ignored.

@@ -66,6 +66,7 @@ pub async fn serve(listener: UnixListener, handler: RequestHandler, stop: Cancel
     socket::serve(listener, false, stop, move |request: AgentRequest, peer| {
         let handler = handler.clone();
         async move {
+            handler.note_person();
             match request.answer(&handler, Requester::Socket(peer)).await {
                 Ok(value) => AgentReply::Ok(value),
                 Err(no) => AgentReply::No(no),
@@ -81,6 +82,7 @@ impl RequestHandler {
     /// # Errors
     /// The request failed.
     pub async fn request<A: TypedRequest>(&self, ask: A) -> Result<A::Response, ErrorReply> {
+        self.note_person();
         // Boxed: otherwise every page's future would contain the largest answer's.
         Box::pin(ask.answer(self, Requester::Page)).await
     }

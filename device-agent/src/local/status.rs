@@ -1,20 +1,20 @@
 //! The agent's status: connection, work, problems.
 
 use deskgate_protocol::control::SessionRefusal;
-use deskgate_protocol::identity::PublicKey;
 use deskgate_protocol::management::{Access, GetAccess};
 use deskgate_protocol::{DeviceId, Timestamp, VERSION};
 use serde::{Deserialize, Serialize};
 
+use super::connection::FollowedHostKey;
 use super::handler::RequestHandler;
 use super::reply::{ErrorReply, Requester};
 use super::request::TypedRequest;
 use crate::dispatcher;
 use crate::health::HealthProblem;
-use crate::link::{HostKeys, LinkStatus, announced_keys};
+use crate::link::{HostKeys, LinkStatus};
 use crate::power::AwakeStatus;
-use crate::services::GatewayClient as _;
-use crate::settings::{ConnectionSettings, Mode};
+use crate::services::{CallError, GatewayClient as _};
+use crate::settings::Mode;
 
 /// Gets the agent's status.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -45,16 +45,19 @@ pub struct AgentStatus {
     pub line: LineView,
     /// Whether access is enabled, and the API's address; absent when the gateway cannot be reached.
     pub access: Option<Access>,
+    /// Whether the gateway keeps the connection and did not answer a request within two seconds.
+    #[serde(default)]
+    pub gateway_is_silent: bool,
     /// Slots, active runs, problems.
     pub work: WorkView,
     /// Whether the computer is kept from automatic sleep during work.
     pub kept_awake: AwakeStatus,
     /// The address of the management pages; absent while they are not available.
     pub pages: Option<String>,
-    /// Fingerprints of the host keys that the remote gateway announced and proved: they are trusted in place of the
-    /// pinned one. Empty while the pinned one is in force.
+    /// The host keys that the remote gateway announced and proved: they are trusted in place of the pinned one. Empty
+    /// while the pinned one is in force.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub announced_host_keys: Vec<String>,
+    pub followed_host_keys: Vec<FollowedHostKey>,
     /// The problems of the newest check, the worst first; see [`GetHealth`](super::GetHealth).
     #[serde(default)]
     pub problems: Vec<HealthProblem>,
@@ -118,10 +121,12 @@ impl RequestHandler {
     pub(super) async fn status(&self) -> Result<AgentStatus, ErrorReply> {
         let (active, connection) = (self.active()?, self.connection().await?);
         let line = view(active.link.status().borrow().clone());
+        let work = active.dispatcher.status().into();
         let access = match line {
-            LineView::Connected { .. } => active.dispatcher.call(GetAccess {}).await.ok(),
+            LineView::Connected { .. } => Some(active.dispatcher.glancing().call(GetAccess {}).await),
             _ => None,
         };
+        let gateway_is_silent = matches!(access, Some(Err(CallError::TimedOut { .. })));
         Ok(AgentStatus {
             version: VERSION.to_owned(),
             pid: std::process::id(),
@@ -129,21 +134,17 @@ impl RequestHandler {
             fingerprint: self.key.public_key().fingerprint(),
             mode: connection.mode,
             line,
-            access,
-            work: active.dispatcher.status().into(),
+            access: access.and_then(Result::ok),
+            gateway_is_silent,
+            work,
             kept_awake: active.kept_awake.borrow().clone(),
             pages: self.launch.address().map(|address| format!("http://{address}/")),
-            announced_host_keys: self.announced_host_keys(&connection),
+            followed_host_keys: match connection.mode {
+                Mode::Remote => self.keys_of(&connection.saved.remote).followed,
+                Mode::BuiltIn | Mode::Hosted => Vec::new(),
+            },
             problems: self.health.watch().borrow().clone(),
         })
-    }
-
-    fn announced_host_keys(&self, connection: &ConnectionSettings) -> Vec<String> {
-        let ssh = connection.saved.remote.ssh(self.host_keys_file.clone()).ok();
-        let keys = ssh
-            .filter(|_| connection.mode == Mode::Remote)
-            .and_then(|ssh| announced_keys::trusted_keys(&ssh).ok().flatten());
-        keys.unwrap_or_default().iter().map(PublicKey::fingerprint).collect()
     }
 }
 

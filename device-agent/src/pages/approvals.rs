@@ -156,7 +156,7 @@ async fn inbox(
     too_late: Option<String>,
 ) -> Result<Response, PageError> {
     let (frame, names) = tokio::join!(Frame::new(pages, visitor, Section::Approvals, "Approvals"), Names::new(pages));
-    let mut views = pages.handler().request(ListApprovals { all: decided }).await?;
+    let mut views = pages.handler().request(ListApprovals { all: decided, run_id: None }).await?;
     if decided {
         views.retain(|view| view.approval.state != ApprovalState::Waiting);
     }

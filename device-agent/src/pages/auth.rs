@@ -2,7 +2,9 @@
 //!
 //! 1. Its host must be exactly this address: other names bound to loopback are refused.
 //! 2. A request that changes something must come from these pages, by Fetch Metadata or the Origin of RFC 6454.
-//! 3. It must have a session, and a form must have the session's token too.
+//! 3. It must lie below the pages' path (`mount`) and have a session; otherwise it gets the page to sign in, whatever
+//!    it asked for. Only signing in and the static files need neither.
+//! 4. A form must have the session's token too.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,10 +16,12 @@ use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
+use deskgate_protocol::canonical::Sha256Digest;
 
 use super::fields::FormFields;
-use super::sessions::{form_token, is_form_token};
-use super::{ErrorNotice, ErrorPage, Pages, style};
+use super::mount::Mount;
+use super::sessions::{SessionState, form_token, is_form_token};
+use super::{ErrorNotice, ErrorPage, Pages, live, style};
 
 /// The size limit of a form, in bytes.
 const MAX_FORM_BYTES: usize = 2 * 1024 * 1024;
@@ -41,6 +45,10 @@ const SECURITY_HEADERS: [(HeaderName, &str); 7] = [
 pub(super) struct Visitor {
     /// The token that its forms carry.
     pub(super) token: String,
+    /// The digest of its session.
+    pub(super) session: Sha256Digest,
+    /// The path below which it found the pages.
+    mount: Mount,
 }
 
 /// Why a request is refused.
@@ -52,53 +60,113 @@ enum RejectReason {
     Localhost(String),
     /// It does not come from these pages.
     Foreign,
-    /// There is no session.
-    SignIn,
+    /// It is not below the pages' path, or has no session there.
+    SignIn {
+        /// Whether it had one, which ended of age.
+        ended: bool,
+    },
     /// The form is not of this session, or the body is no form.
-    Form(&'static str),
+    Form(&'static str, Option<Visitor>),
 }
 
 /// Admits a request or refuses it; every answer gets the security headers.
-pub(super) async fn guard(State(pages): State<Pages>, request: Request, next: Next) -> Response {
+pub(super) async fn guard(State(pages): State<Pages>, mut request: Request, next: Next) -> Response {
     let dresses = request.method() == Method::GET && request.uri().path() == style::STYLESHEET_PATH;
-    let mut response = match admit(&pages, request).await {
+    // By the address as it was sent, so that no answer here tells whether its path is the pages'.
+    let named = names_us(&request, pages.address());
+    let mount = take_off(&pages, &mut request).await;
+    let has_cookie = cookie(request.headers(), &pages.cookie()).is_some();
+    let admitted = match named {
+        Ok(()) => admit(&pages, request, mount).await,
+        Err(away) => Err(away),
+    };
+    let (mut response, visitor) = match admitted {
         Ok(request) => {
             let visitor = request.extensions().get::<Visitor>().cloned();
             let mut response = next.run(request).await;
-            match (response.extensions_mut().remove::<ErrorNotice>(), visitor) {
-                (Some(told), Some(visitor)) => ErrorPage::of(&pages, &visitor, response.status(), told).await,
-                _ => response,
+            let told = response.extensions_mut().remove::<ErrorNotice>();
+            if let (Some(told), Some(visitor)) = (told, &visitor) {
+                response = ErrorPage::of(&pages, visitor, response.status(), told).await;
             }
+            (response, visitor)
         }
         // The error page needs its style. The style sheet is the same for everybody.
-        Err(RejectReason::Host(_)) if dresses => style::css().await.into_response(),
+        Err(RejectReason::Host(_)) if dresses => (style::css().await.into_response(), None),
         Err(away) => away.answer(&pages),
     };
+    let is_nobodys = visitor.is_none();
+    if let Some(visitor) = visitor {
+        response = visitor.mount.put_on(response).await;
+    }
     for (name, value) in SECURITY_HEADERS {
         response.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));
+    }
+    // Earlier versions had a cookie of the whole host, which every port of it gets.
+    if has_cookie && is_nobodys {
+        response.headers_mut().append(header::SET_COOKIE, pages.set_cookie("", "/; Max-Age=0"));
     }
     response
 }
 
-async fn admit(pages: &Pages, request: Request) -> Result<Request, RejectReason> {
-    names_us(&request, pages.address())?;
+/// Takes the pages' path off a request; `None` if it does not lie below it.
+async fn take_off(pages: &Pages, request: &mut Request) -> Option<Mount> {
+    let mount = pages.sessions().mount().await;
+    *request.uri_mut() = mount.take_off(request.uri())?;
+    Some(mount)
+}
+
+async fn admit(pages: &Pages, request: Request, mount: Option<Mount>) -> Result<Request, RejectReason> {
     let safe = matches!(*request.method(), Method::GET | Method::HEAD);
     if !safe && !is_ours(request.headers(), pages.address()) {
         return Err(RejectReason::Foreign);
     }
-    let (mut request, fields) = if safe { (request, FormFields::default()) } else { form(request).await? };
-    if !style::is_open(request.uri().path()) {
-        let session = cookie(request.headers(), &pages.cookie()).map(str::to_owned).ok_or(RejectReason::SignIn)?;
-        if !pages.sessions().knows(&session).await {
-            return Err(RejectReason::SignIn);
+    let session = match mount {
+        None if style::is_open(request.uri().path()) => None,
+        None => return Err(RejectReason::SignIn { ended: false }),
+        Some(mount) => {
+            let value = cookie(request.headers(), &pages.cookie()).map(str::to_owned);
+            let is_persons = is_persons(&request);
+            Some(session(pages, value, is_persons, mount).await?)
         }
-        if !safe && !is_form_token(&session, fields.get("token")) {
-            return Err(RejectReason::Form("The form did not carry this session's token."));
-        }
-        request.extensions_mut().insert(Visitor { token: form_token(&session) });
+    };
+    let (value, visitor) = session.unzip();
+    let rejected = |why| RejectReason::Form(why, visitor.clone());
+    let (mut request, fields) =
+        if safe { (request, FormFields::default()) } else { form(request).await.map_err(rejected)? };
+    if let Some(value) = value.filter(|_| !safe)
+        && !is_form_token(&value, fields.get("token"))
+    {
+        return Err(rejected("The form did not carry this session's token."));
+    }
+    if let Some(visitor) = visitor {
+        request.extensions_mut().insert(visitor);
     }
     request.extensions_mut().insert(fields);
     Ok(request)
+}
+
+/// The session of a cookie's value below the pages' path: the value, and who it stands for.
+async fn session(
+    pages: &Pages,
+    value: Option<String>,
+    is_persons: bool,
+    mount: Mount,
+) -> Result<(String, Visitor), RejectReason> {
+    let value = value.ok_or(RejectReason::SignIn { ended: false })?;
+    match pages.sessions().judge(&value, is_persons).await {
+        SessionState::Active(session) => {
+            let visitor = Visitor { token: form_token(&value), session, mount };
+            Ok((value, visitor))
+        }
+        state => Err(RejectReason::SignIn { ended: state == SessionState::Ended }),
+    }
+}
+
+/// Whether a person asks: opens a page or sends a form. What an open page fetches by itself is no sign of anybody.
+fn is_persons(request: &Request) -> bool {
+    let mode = request.headers().get("sec-fetch-mode").map(HeaderValue::as_bytes);
+    *request.method() == Method::POST
+        || (matches!(mode, None | Some(b"navigate")) && request.uri().path() != live::PATH)
 }
 
 /// The host of a request must be exactly the pages' address.
@@ -143,15 +211,15 @@ fn is_ours(headers: &HeaderMap, own: SocketAddr) -> bool {
     }
 }
 
-/// Reads a form. Other types are refused: a page elsewhere could send those without a preflight too.
-async fn form(request: Request) -> Result<(Request, FormFields), RejectReason> {
+/// Reads a form, or says why it cannot. Other types are refused: a page elsewhere could send those without a preflight
+/// too.
+async fn form(request: Request) -> Result<(Request, FormFields), &'static str> {
     let (parts, body) = request.into_parts();
-    let bytes =
-        axum::body::to_bytes(body, MAX_FORM_BYTES).await.map_err(|_| RejectReason::Form("The form is too large."))?;
+    let bytes = axum::body::to_bytes(body, MAX_FORM_BYTES).await.map_err(|_| "The form is too large.")?;
     let copy = Request::from_parts(parts.clone(), Body::from(bytes));
     let Form(fields) = Form::<Vec<(String, String)>>::from_request(copy, &())
         .await
-        .map_err(|_| RejectReason::Form("What was sent is not a form of these pages."))?;
+        .map_err(|_| "What was sent is not a form of these pages.")?;
     Ok((Request::from_parts(parts, Body::from(Bytes::new())), FormFields(fields)))
 }
 
@@ -173,12 +241,14 @@ struct WrongHostPage<'a> {
 #[template(path = "turned-away.html")]
 struct RejectedPage<'a> {
     why: &'a str,
+    signed_in: bool,
 }
 
 impl RejectReason {
-    fn answer(self, pages: &Pages) -> Response {
+    /// The page that says why, and the visitor it is for.
+    fn answer(self, pages: &Pages) -> (Response, Option<Visitor>) {
         let address = pages.address();
-        match self {
+        let page = match self {
             Self::Host(named) => {
                 let page = WrongHostPage { named: &named, address, port: address.port() };
                 super::html(StatusCode::FORBIDDEN, &page)
@@ -186,11 +256,15 @@ impl RejectReason {
             Self::Localhost(path) => Redirect::permanent(&format!("http://{address}{path}")).into_response(),
             Self::Foreign => {
                 let why = "The request did not come from one of these pages, so nothing was changed.";
-                super::html(StatusCode::FORBIDDEN, &RejectedPage { why })
+                super::html(StatusCode::FORBIDDEN, &RejectedPage { why, signed_in: false })
             }
-            Self::Form(why) => super::html(StatusCode::FORBIDDEN, &RejectedPage { why }),
-            Self::SignIn => super::sign_in_form::page(),
-        }
+            Self::Form(why, visitor) => {
+                let page = RejectedPage { why, signed_in: visitor.is_some() };
+                return (super::html(StatusCode::FORBIDDEN, &page), visitor);
+            }
+            Self::SignIn { ended } => super::sign_in_form::page(ended),
+        };
+        (page, None)
     }
 }
 
@@ -199,7 +273,7 @@ impl<S: Sync> FromRequestParts<S> for Visitor {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Response> {
         // The guard put it there, unless the path is an open one.
-        parts.extensions.get().cloned().ok_or_else(super::sign_in_form::page)
+        parts.extensions.get().cloned().ok_or_else(|| super::sign_in_form::page(false))
     }
 }
 

@@ -78,7 +78,7 @@ mod tests {
             draft_id: DraftId::new(),
             app_id: ApplicationId::new(),
             endpoint_id: None,
-            checks: Some(CheckReport { definition_sha256: draft.digest(), checked_at: at, checks }),
+            checks: Some(CheckReport { definition_sha256: draft.digest(), checked_at: at, checks, folder: None }),
             draft,
             created_at: at,
             changed_at: at,

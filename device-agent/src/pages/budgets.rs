@@ -50,7 +50,7 @@ impl BudgetPage {
         let (spending, services, applications) = tokio::join!(
             handler.request(ShowSpending { month: None }),
             handler.request(ListServices {}),
-            handler.manage(ListApplications {}),
+            handler.glance(ListApplications {}),
         );
         let (spending, services, applications) = (spending?, services?, applications.unwrap_or_default());
         let service = services.iter().find(|service| service.endpoint_id.map(BudgetScope::Service) == Some(scope));

@@ -18,9 +18,9 @@ use super::live::Topic;
 use super::qr_code::QrImage;
 use super::{PageError, Pages};
 use crate::local::{
-    AccountStatus, AccountView, CancelSignIn, ConnectStage, ConnectionTestResult, DiscardConnection, ErrorReply,
-    ErrorReplyCode, GetAccount, GetConnection, GetIdentity, GetSettings, HostKeys, LineView, SaveConnection, SignIn,
-    SignInPrompt, SignOut, TestConnection,
+    AccountStatus, AccountView, CancelSignIn, ConnectStage, ConnectionTestResult, DiscardConnection, DropHostKeys,
+    ErrorReply, ErrorReplyCode, GetAccount, GetConnection, GetHostKeys, GetIdentity, GetSettings, HostKeys,
+    HostKeysView, LineView, SaveConnection, SignIn, SignInPrompt, SignOut, TestConnection,
 };
 use crate::settings::{ConnectionEdit, ConnectionSettings, Mode};
 
@@ -61,6 +61,7 @@ struct ConnectionPage {
     tested: Option<ConnectionTestResult>,
     identity: IdentityFile,
     account: AccountView,
+    host_keys: HostKeysView,
     token_saved: bool,
     token_draft: bool,
 }
@@ -68,12 +69,13 @@ struct ConnectionPage {
 impl ConnectionPage {
     async fn new(pages: &Pages, visitor: &Visitor, mode: Option<Mode>) -> Result<Self, PageError> {
         let handler = pages.handler();
-        let (frame, connection, identity, settings, account) = tokio::join!(
+        let (frame, connection, identity, settings, account, host_keys) = tokio::join!(
             Frame::new(pages, visitor, Section::Connection, "Connection"),
             handler.request(GetConnection {}),
             handler.request(GetIdentity {}),
             handler.request(GetSettings {}),
             handler.request(GetAccount {}),
+            handler.request(GetHostKeys {}),
         );
         let (connection, identity, secrets) = (connection?, identity?, settings?.secrets);
         let saved = |name: &str| secrets.iter().any(|place| place.saved && place.path.ends_with(name));
@@ -88,6 +90,7 @@ impl ConnectionPage {
             tested: None,
             identity,
             account: account?,
+            host_keys: host_keys?,
             token_saved: saved("control_token"),
             token_draft: saved("control_token.draft"),
         })
@@ -117,6 +120,12 @@ impl ConnectionPage {
 
     /// The account's status, for a person.
     fn signed_in(&self) -> (Shape, String) {
+        if let (AccountStatus::SignedIn { issuer, .. }, Some(why)) =
+            (&self.account.standing, &self.account.sign_in_failed)
+        {
+            let text = format!("Still signed in with an account of {issuer}, as before. The new sign-in failed: {why}");
+            return (Shape::Bad, text);
+        }
         match &self.account.standing {
             AccountStatus::SignedOut { why: None } => (Shape::Unknown, "Nobody is signed in".to_owned()),
             AccountStatus::SignedOut { why: Some(why) } => (Shape::Bad, format!("Nobody is signed in: {}", why)),
@@ -160,9 +169,12 @@ impl ConnectionPage {
             facts.push(("Gateway version", gateway_version.clone()));
             facts.push(("This device at the gateway", device_id.to_string()));
         }
-        facts.extend(status.announced_host_keys.iter().map(|key| ("Host key, as announced", key.clone())));
+        facts.extend(status.followed_host_keys.iter().map(|key| ("Host key, as announced", key.to_string())));
         if let Some(access) = &status.access {
             facts.push(("Callers use", access.address.clone()));
+        }
+        if status.gateway_is_silent {
+            facts.push(("Requests", "the gateway keeps the connection and does not answer".to_owned()));
         }
         facts
     }
@@ -173,6 +185,11 @@ impl ConnectionPage {
             LineView::Disconnected { host_keys, .. } => host_keys.as_ref(),
             _ => None,
         }
+    }
+
+    /// Whether the remote gateway's announced keys are trusted in place of the pinned one, as far as is known.
+    fn follows_keys(&self) -> bool {
+        !self.host_keys.followed.is_empty() || self.host_keys.unreadable.is_some()
     }
 
     /// The identity file's text.
@@ -201,12 +218,14 @@ impl ConnectionPage {
                 ConnectStage::Address => ("Something answers", tested.address.clone()),
                 ConnectStage::HostKey => ("Host key is the right one", String::new()),
                 ConnectStage::DeviceKey => ("Server lets this device's key in", String::new()),
+                ConnectStage::Conduct => ("Server opens nothing on this device", String::new()),
                 ConnectStage::Socket if hosted => ("A hosted gateway answers there", String::new()),
                 ConnectStage::Socket => ("A gateway answers at the control socket", String::new()),
                 ConnectStage::Account => ("Somebody is signed in", String::new()),
                 ConnectStage::Issuer => ("The issuer of accounts gives a token", String::new()),
                 ConnectStage::AccessToken => ("Access token is accepted", String::new()),
                 ConnectStage::Token => ("Control token is accepted", String::new()),
+                ConnectStage::Gateway => ("It is the gateway that this device knows", String::new()),
                 ConnectStage::Version => ("Version matches", tested.gateway_version.clone().unwrap_or_default()),
                 ConnectStage::Device => {
                     ("Gateway knows this device", tested.device_id.map(|id| id.to_string()).unwrap_or_default())
@@ -219,7 +238,8 @@ impl ConnectionPage {
             };
             (shape, name, detail)
         };
-        if hosted { ConnectStage::HOSTED } else { ConnectStage::REMOTE }.map(step).into()
+        let stages = if hosted { ConnectStage::HOSTED } else { ConnectStage::REMOTE };
+        stages.iter().copied().map(step).collect()
     }
 
     fn label(field: &str) -> &'static str {
@@ -268,13 +288,12 @@ fn edit(mode: Mode, fields: &FormFields) -> ConnectionEdit {
     match mode {
         Mode::BuiltIn => ConnectionEdit { listen: text("listen"), ..ConnectionEdit::default() },
         Mode::Remote => ConnectionEdit {
-            listen: None,
             ssh_address: text("ssh-address"),
             ssh_user: text("ssh-user"),
             control_socket: text("control-socket"),
             host_key: text("host-key"),
             known_hosts: text("known-hosts").map(PathBuf::from),
-            gateway_address: None,
+            ..ConnectionEdit::default()
         },
         Mode::Hosted => ConnectionEdit { gateway_address: text("gateway-address"), ..ConnectionEdit::default() },
     }
@@ -290,6 +309,7 @@ pub(super) async fn show(
         "saved" => Some("Saved, and active now."),
         "draft" => Some("The draft is kept. Nothing else changed."),
         "discarded" => Some("The draft is gone."),
+        "host-keys-dropped" => Some("The announced host keys are dropped. The pinned one alone is trusted."),
         "signed-out" => Some("Signed out, and the issuer was told."),
         "signed-out-here" => Some("Signed out here. The issuer was not told; its own pages end what is left."),
         _ => None,
@@ -346,6 +366,10 @@ async fn pressed(pages: &Pages, mode: Mode, fields: &FormFields) -> Result<FormO
             let told = handler.request(SignOut {}).await?.not_told.is_none();
             let said = if told { "signed-out" } else { "signed-out-here" };
             return Ok(FormOutcome::At(format!("/connection?mode={mode}&said={said}")));
+        }
+        "drop-host-keys" => {
+            handler.request(DropHostKeys {}).await?;
+            return Ok(FormOutcome::At(format!("/connection?mode={mode}&said=host-keys-dropped")));
         }
         "test" => return Ok(FormOutcome::Tested(handler.request(TestConnection { mode }).await?)),
         _ => {}

@@ -70,7 +70,7 @@ impl Frame {
         let settings = pages.handler().store.settings();
         let (status, approvals, theme) = tokio::join!(
             pages.handler().request(GetStatus {}),
-            pages.handler().request(ListApprovals { all: false }),
+            pages.handler().request(ListApprovals { all: false, run_id: None }),
             settings.get::<Theme>()
         );
         Self {

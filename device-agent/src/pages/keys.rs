@@ -16,7 +16,7 @@ use super::fields::FormFields;
 use super::frame::{Frame, Section};
 use super::labels::Shape;
 use super::{PageError, Pages};
-use crate::local::{ErrorReply, ErrorReplyCode, ListServices};
+use crate::local::{ErrorReply, ErrorReplyCode, GetIdentity, ListServices};
 
 /// A key with its state.
 pub(super) struct KeyRow {
@@ -55,6 +55,8 @@ struct KeyCreatedPage {
     created: CreatedKey,
     /// The API's address; unknown while the gateway cannot be queried.
     address: Option<String>,
+    /// Of this device's key.
+    fingerprint: Option<String>,
 }
 
 /// `POST /applications/{id}/keys/stored`: leaves the page with the key's text, which has no address of its own.
@@ -66,7 +68,9 @@ pub(super) async fn stored(Path(app_id): Path<ApplicationId>) -> Redirect {
 pub(super) async fn shown_once(pages: &Pages, visitor: &Visitor, application: &str, created: CreatedKey) -> Response {
     let frame = Frame::new(pages, visitor, Section::Applications, "Key created").await;
     let address = pages.handler().manage(GetAccess {}).await.ok().map(|access| access.address);
-    super::html(StatusCode::OK, &KeyCreatedPage { frame, application: application.to_owned(), created, address })
+    let fingerprint = pages.handler().request(GetIdentity {}).await.map(|identity| identity.fingerprint).ok();
+    let application = application.to_owned();
+    super::html(StatusCode::OK, &KeyCreatedPage { frame, application, created, address, fingerprint })
 }
 
 #[derive(Template)]

@@ -14,7 +14,7 @@ use axum::response::Sse;
 use axum::response::sse::{Event, KeepAlive};
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::management::{GetAccess, ListDeliveries, ListRuns, ListWebhooks};
-use futures_util::Stream;
+use futures_util::{Stream, StreamExt};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
@@ -23,6 +23,8 @@ use super::Pages;
 use super::auth::Visitor;
 use crate::local::handler::{ActiveConnection, RequestHandler};
 
+/// The path of the stream.
+pub(super) const PATH: &str = "/live";
 /// How many changes a slow tab may be behind; beyond that it fetches everything.
 const CHANGE_QUEUE_LEN: usize = 64;
 /// How often the gateway is polled while a page is open.
@@ -61,7 +63,7 @@ impl LiveUpdates {
     pub(super) fn new(handler: RequestHandler, stop: CancellationToken) -> Self {
         let (changes, _) = broadcast::channel(CHANGE_QUEUE_LEN);
         let tabs = Arc::new(AtomicU64::new(0));
-        let (follow, until) = (follow(handler, changes.clone(), Arc::clone(&tabs)), stop.clone());
+        let (follow, until) = (Box::pin(follow(handler, changes.clone(), Arc::clone(&tabs))), stop.clone());
         tokio::spawn(async move { until.run_until_cancelled(follow).await });
         Self { changes, tabs, stop }
     }
@@ -101,7 +103,7 @@ async fn follow_engine(
 ) {
     let (mut work, mut line) = (active.dispatcher.watch(), active.link.status());
     let mut decisions = handler.store.decisions();
-    let mut accounts = handler.token_manager.watch();
+    let (mut accounts, mut access) = (handler.token_manager.watch(), handler.access_changes.subscribe());
     let (mut health, mut checks) = (handler.health.watch(), handler.checking.watch());
     let mut seen = GatewaySnapshot::default();
     let mut look = tokio::time::interval(POLL_INTERVAL);
@@ -113,6 +115,8 @@ async fn follow_engine(
                 Err(_) => return std::future::pending().await,
             },
             _ = accounts.changed() => vec![Topic::Status],
+            // Two changes between two looks at the gateway would be none.
+            _ = access.changed() => vec![Topic::Status],
             changed = line.changed() => match changed {
                 Ok(()) => vec![Topic::Status],
                 Err(_) => return std::future::pending().await,
@@ -167,10 +171,10 @@ impl GatewaySnapshot {
     }
 }
 
-/// `GET /live`
+/// `GET /live`: until the session ends.
 pub(super) async fn stream(
     State(pages): State<Pages>,
-    _: Visitor,
+    visitor: Visitor,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let (changes, stop) = (pages.live().changes.subscribe(), pages.live().stop.clone());
     pages.live().tabs.fetch_add(1, Ordering::Relaxed);
@@ -187,5 +191,6 @@ pub(super) async fn stream(
         };
         Some((Ok(Event::default().event("changed").data(topic)), (None, changes, stop)))
     });
-    Sse::new(events).keep_alive(KeepAlive::new().interval(Duration::from_secs(15)))
+    let ended = async move { pages.sessions().until_ended(visitor.session).await };
+    Sse::new(events.take_until(ended)).keep_alive(KeepAlive::new().interval(Duration::from_secs(15)))
 }

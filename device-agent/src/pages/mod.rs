@@ -3,7 +3,8 @@
 //! | file | what it does |
 //! |---|---|
 //! | here | the routes of all pages |
-//! | `auth`, `sign_in`, `sessions` | access control |
+//! | `owner`, `auth`, `sign_in`, `sessions` | access control |
+//! | `mount` | the unguessable path below which they lie |
 //! | `frame`, `labels`, `style` | what all pages share |
 //! | `live` | notifies open pages of changes |
 //! | one for each page | its content and its forms |
@@ -34,7 +35,9 @@ mod keys;
 mod labels;
 mod live;
 mod mcp;
+mod mount;
 mod overview;
+pub mod owner;
 mod plot;
 mod providers;
 mod publication;
@@ -54,6 +57,7 @@ mod spending;
 mod stages;
 mod style;
 mod timeline;
+mod unsettled;
 mod wait_times;
 mod webhook_form;
 mod webhook_kinds;
@@ -80,6 +84,7 @@ use auth::Visitor;
 use frame::{Frame, Section};
 use live::LiveUpdates;
 use sessions::Sessions;
+pub use sessions::WallClock;
 
 /// The first port that is tried.
 const DEFAULT_PORT: u16 = 7420;
@@ -99,16 +104,17 @@ struct PagesInner {
 }
 
 impl Pages {
-    /// The pages at an address, until `stop`.
+    /// The pages at an address, until `stop`. The ages of sessions are told by `wall`.
     ///
     /// # Errors
     /// The database cannot be read, or the saved sessions are damaged.
     pub async fn new(
         handler: RequestHandler,
         address: SocketAddr,
+        wall: WallClock,
         stop: CancellationToken,
     ) -> Result<Self, deskgate_store::Error> {
-        let sessions = Sessions::load(handler.store.settings()).await?;
+        let sessions = Sessions::load(handler.store.settings(), wall).await?;
         // Cookies ignore ports: the names of two agents' cookies differ by their keys.
         let own = Sha256Digest::of(handler.key.public_key().fingerprint().as_bytes()).to_string();
         let cookie = format!("ui_{}", &own[..8]);
@@ -128,6 +134,12 @@ impl Pages {
     /// The name of the session's cookie.
     fn cookie(&self) -> String {
         self.0.cookie.clone()
+    }
+
+    /// A header that gives the session's cookie a value; `path` may have further attributes behind it.
+    fn set_cookie(&self, value: &str, path: &str) -> HeaderValue {
+        let cookie = format!("{}={value}; HttpOnly; SameSite=Strict; Path={path}", self.0.cookie);
+        HeaderValue::from_str(&cookie).expect("a name of ours and base64 are visible ASCII")
     }
 
     fn sessions(&self) -> &Sessions {
@@ -163,8 +175,13 @@ pub async fn listen(settings: &Settings) -> std::io::Result<TcpListener> {
     Err(std::io::ErrorKind::AddrInUse.into())
 }
 
-/// The router of all pages.
+/// The router of all pages. Their paths are those within the pages' own path, which the guard takes off first.
 pub fn router(pages: Pages) -> Router {
+    let guard = axum::middleware::from_fn_with_state(pages.clone(), auth::guard);
+    Router::new().fallback_service(routes(pages)).layer(guard)
+}
+
+fn routes(pages: Pages) -> Router {
     Router::new()
         .route("/", get(overview::show))
         .route("/access", get(access::ask).post(access::set))
@@ -205,7 +222,7 @@ pub fn router(pages: Pages) -> Router {
         .route("/deliveries/{id}", get(deliveries::show))
         .route("/deliveries/{id}/resend", get(deliveries::ask_resend).post(deliveries::resend))
         .route("/help", get(help::help))
-        .route("/live", get(live::stream))
+        .route(live::PATH, get(live::stream))
         .route("/mcp", get(mcp::list))
         .route("/mcp/new", get(mcp::ask_new).post(mcp::create))
         .route("/mcp/{name}", get(mcp::show).post(mcp::change))
@@ -238,6 +255,7 @@ pub fn router(pages: Pages) -> Router {
         .route("/spending", get(spending::show))
         .route("/spending/{scope}", get(budgets::show).post(budgets::set))
         .route("/spending/{scope}/remove", get(budgets::ask_remove).post(budgets::remove))
+        .route("/unsettled", get(unsettled::show).post(unsettled::end_unknown))
         .route("/webhooks/{id}", get(webhooks::show).post(webhooks::change))
         .route("/webhooks/{id}/remove", get(webhook_steps::ask_remove).post(webhook_steps::remove))
         .route("/webhooks/{id}/secret", get(webhook_steps::ask_roll).post(webhook_steps::roll))
@@ -246,7 +264,6 @@ pub fn router(pages: Pages) -> Router {
         .route("/script.js", get(style::script))
         .route("/icon.svg", get(style::icon))
         .fallback(missing)
-        .layer(axum::middleware::from_fn_with_state(pages.clone(), auth::guard))
         .with_state(pages)
 }
 

@@ -159,7 +159,7 @@ impl Names {
     /// The current names; those that cannot be queried are missing.
     pub(super) async fn new(pages: &Pages) -> Self {
         let (services, applications) =
-            tokio::join!(pages.handler().request(ListServices {}), pages.handler().manage(ListApplications {}));
+            tokio::join!(pages.handler().request(ListServices {}), pages.handler().glance(ListApplications {}));
         Self::of(&services.unwrap_or_default(), &applications.unwrap_or_default())
     }
 
@@ -241,9 +241,9 @@ pub(super) async fn show(
         Frame::new(&pages, &visitor, Section::Overview, "Overview"),
         Names::new(&pages),
         handler.request(ListServices {}),
-        handler.manage(ListRuns { limit: RUNS_SHOWN, ..ListRuns::default() }),
-        handler.manage(ListApplications {}),
-        handler.manage(GetOverview {}),
+        handler.glance(ListRuns { limit: RUNS_SHOWN, ..ListRuns::default() }),
+        handler.glance(ListApplications {}),
+        handler.glance(GetOverview {}),
         handler.request(ShowSpending { month: None }),
     );
     let spending = spending.ok().filter(|month| !month.services.is_empty() || !month.budgets.is_empty());

@@ -5,7 +5,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use deskgate_program::visible;
-use deskgate_protocol::ids::RunId;
+use deskgate_protocol::ids::{ApprovalId, RunId};
 use deskgate_protocol::management::{ListRuns, RunDetail, RunPage, ShowRun, StopRun};
 use deskgate_protocol::run::{Phase, Run, RunEvent, RunState};
 use serde::Deserialize;
@@ -19,8 +19,8 @@ use super::overview::{Names, RunRow};
 use super::timeline::Timeline;
 use super::{PageError, Pages};
 use crate::local::{
-    ErrorReply, ErrorReplyCode, Evidence, ModelFailure, OnDisk, OwnerFinding, ReconcileRun, ShowEvidence,
-    ShowModelFailure, ShowRunSpending, Spending,
+    ApprovalView, ErrorReply, ErrorReplyCode, Evidence, GetIdentity, ListApprovals, ModelFailure, OnDisk, OwnerFinding,
+    ReceiptVerdict, ReconcileRun, ShowEvidence, ShowModelFailure, ShowRunSpending, Spending,
 };
 
 /// How many runs one page shows.
@@ -84,6 +84,11 @@ impl RunsPage {
         self.filter.before.is_empty()
     }
 
+    /// Whether it shows those that need a decision, which have a page of their own.
+    fn shows_unsettled(&self) -> bool {
+        self.filter.state == RunState::AwaitingReconciliation.as_str()
+    }
+
     fn states(&self) -> impl Iterator<Item = (RunState, &'static str, bool)> {
         RunState::ALL.into_iter().map(|state| (state, RunStateLabel::word(state), state.as_str() == self.filter.state))
     }
@@ -119,6 +124,8 @@ struct RunDetailPage {
     calls: Vec<UnsettledCallRow>,
     failure: Option<ModelFailure>,
     spending: Option<Spending>,
+    undone: Vec<UndoneCallRow>,
+    receipt: Option<ReceiptVerdict>,
 }
 
 /// One event in the list of steps.
@@ -161,6 +168,23 @@ impl RunDetailPage {
     }
 }
 
+/// An approved call that was not carried out as it was shown.
+struct UndoneCallRow {
+    tool: String,
+    place: String,
+    why: String,
+    approval_id: ApprovalId,
+}
+
+impl UndoneCallRow {
+    fn new(view: &ApprovalView) -> Option<Self> {
+        let why = view.not_carried_out()?;
+        let place = view.approval.plan.as_ref().and_then(|plan| plan.place.as_deref());
+        let place = place.map(visible::line).unwrap_or_default();
+        Some(Self { tool: visible::line(&view.approval.tool), place, why, approval_id: view.approval.approval_id })
+    }
+}
+
 /// A writing call of an unsettled run, in words.
 struct UnsettledCallRow {
     tool: String,
@@ -193,12 +217,14 @@ pub(super) async fn show(
     visitor: Visitor,
     Path(run_id): Path<RunId>,
 ) -> Result<Response, PageError> {
-    let (frame, names, evidence, failure, spending) = tokio::join!(
+    let (frame, names, evidence, failure, spending, approvals, identity) = tokio::join!(
         Frame::new(&pages, &visitor, Section::Runs, format!("Run {run_id}")),
         Names::new(&pages),
         pages.handler().request(ShowEvidence { run_id }),
         pages.handler().request(ShowModelFailure { run_id }),
         pages.handler().request(ShowRunSpending { run_id }),
+        pages.handler().request(ListApprovals { all: true, run_id: Some(run_id) }),
+        pages.handler().request(GetIdentity {}),
     );
     let RunDetail { run, events } = pages.handler().manage(ShowRun { run_id, after: 0, wait_s: 0 }).await?;
     let timeline = Timeline::new(&run, &events);
@@ -206,7 +232,9 @@ pub(super) async fn show(
     let calls = evidence.unwrap_or_default().iter().map(UnsettledCallRow::new).collect();
     let failure = failure.unwrap_or_default().filter(|_| run.state == RunState::Failed);
     let spending = spending.unwrap_or_default();
-    let page = RunDetailPage { frame, row: names.row(run), timeline, steps, calls, failure, spending };
+    let undone = approvals.unwrap_or_default().iter().filter_map(UndoneCallRow::new).collect();
+    let receipt = identity.ok().and_then(|identity| ReceiptVerdict::of(&run, &identity.fingerprint));
+    let page = RunDetailPage { frame, row: names.row(run), timeline, steps, calls, failure, spending, undone, receipt };
     Ok(super::html(StatusCode::OK, &page))
 }
 
@@ -226,7 +254,7 @@ pub(super) async fn ask_stop(
 ) -> Result<Response, PageError> {
     let detail = pages.handler().manage(ShowRun { run_id, after: 0, wait_s: 0 }).await?;
     let frame = Frame::new(&pages, &visitor, Section::Runs, "Stop this run?").await;
-    let started = detail.run.phase != Phase::Accepted;
+    let started = detail.run.phase != Phase::Accepted || detail.run.state == RunState::AwaitingReconciliation;
     Ok(super::html(StatusCode::OK, &StopQuestion { frame, run_id, started }))
 }
 

@@ -6,7 +6,7 @@ use askama::Template;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
-use deskgate_definition::{Check, CheckResult, Definition, Effort, FieldError, Service, ToolName};
+use deskgate_definition::{Check, CheckResult, Definition, Effort, FieldError, PROTECTED_NAMES, Service, ToolName};
 use deskgate_protocol::ids::{ApplicationId, DraftId};
 use deskgate_protocol::management::{Application, ShowApplication};
 
@@ -72,6 +72,11 @@ const FIELD_ANCHORS: [(&str, &str, &str); 13] = [
 ];
 
 impl ServicePage {
+    /// The names that are protected without being named.
+    fn always_protected(&self) -> String {
+        PROTECTED_NAMES.join(", ")
+    }
+
     fn step(&self) -> String {
         match &self.service {
             Some(service) => format!("/services/{}", service.draft_id),

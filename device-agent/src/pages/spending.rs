@@ -176,7 +176,7 @@ pub(super) async fn show(
         Frame::new(&pages, &visitor, Section::Spending, "Spending and budgets"),
         handler.request(ShowSpending { month: query.month }),
         handler.request(ListServices {}),
-        handler.manage(ListApplications {}),
+        handler.glance(ListApplications {}),
     );
     // Without the gateway, applications have no names.
     let (mut spending, services, applications) = (spending?, services?, applications.ok());

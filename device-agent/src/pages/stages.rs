@@ -92,6 +92,8 @@ pub(super) fn summary(definition: &Definition, application: &str) -> Vec<String>
     if !definition.tools.is_empty() || !definition.mcp.is_empty() {
         lines.push(rules(definition));
     }
+    let at_once = definition.limits.concurrency_in_words(&definition.tools, &definition.mcp);
+    lines.push(format!("It executes {at_once}."));
     lines.push(match &definition.provider {
         Provider::Scripted => "The scripted assistant answers: no text leaves this computer for a model.".to_owned(),
         Provider::Account(name) => {

@@ -1,10 +1,12 @@
 //! Capability checks: whether a definition works on this machine, tested for real.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use deskgate_definition::approvals::{Rule, RuleAction};
-use deskgate_definition::{Check, CheckReport, CheckResult, Definition, Provider, Skill, ToolName};
+use deskgate_definition::tool::ToolSpec;
+use deskgate_definition::{Check, CheckReport, CheckResult, Definition, FolderIdentity, Provider, Skill, ToolName};
 use deskgate_protocol::Timestamp;
+use deskgate_tools::engine::identity::identity_of;
 
 use super::CheckEnvironment;
 use super::probe::{specs, try_fetch, try_provider, try_sandbox, try_tool};
@@ -70,18 +72,31 @@ fn name_of_skill(skill: &Skill) -> String {
 }
 
 /// Makes every check of a definition. `tell` is called with each as it ends.
-pub async fn check(definition: &Definition, computer: &CheckEnvironment, tell: &CheckObserver<'_>) -> CheckReport {
+/// `others`: the names and folders of the other services. `of_servers`: the tools of MCP servers, with which the model is
+/// asked beside the service's own.
+pub async fn check(
+    definition: &Definition,
+    computer: &CheckEnvironment,
+    others: &[(String, PathBuf)],
+    of_servers: Vec<ToolSpec>,
+    tell: &CheckObserver<'_>,
+) -> CheckReport {
     let CheckEnvironment { home, own_folder: own, accounts, .. } = computer;
     let directory = definition.working_directory.clone();
-    let (home, keys) = (home.clone(), own.clone());
+    let (home, keys, others) = (home.clone(), own.clone(), others.to_vec());
     let mut checks = Findings::new(tell);
-    let found = tokio::task::spawn_blocking(move || check_directory(&directory, home.as_deref(), &keys)).await;
-    checks.extend(found.unwrap_or_else(|_| vec![fail("directory", "the check itself failed", "run the check again")]));
+    // Before anything is tried in it.
+    let looking = move || check_directory(&directory, home.as_deref(), &keys, &others);
+    let looked = tokio::task::spawn_blocking(looking).await;
+    let (found, folder) =
+        looked.unwrap_or_else(|_| (vec![fail("directory", "the check itself failed", "run the check again")], None));
+    checks.extend(found);
     let usable = checks.all.iter().all(|check| check.verdict == CheckResult::Pass);
-    let tried = try_provider(accounts, definition, specs(definition, own).await).await;
+    let offered = [specs(definition, own).await, of_servers].concat();
+    let tried = try_provider(accounts, definition, offered).await;
     checks.push(match tried {
         Ok(found) => pass(MODEL_CHECK, &found),
-        Err(cause) => fail(MODEL_CHECK, &cause, next_for(&definition.provider)),
+        Err(trouble) => fail(MODEL_CHECK, &trouble.to_string(), next_for(&definition.provider)),
     });
     checks.push(match definition.instructions.trim().is_empty() {
         false => pass(INSTRUCTIONS_CHECK, "the service has a task"),
@@ -107,7 +122,7 @@ pub async fn check(definition: &Definition, computer: &CheckEnvironment, tell: &
     let read = tokio::task::spawn_blocking(move || skills.iter().map(check_skill).collect::<Vec<_>>()).await;
     checks.extend(read.unwrap_or_else(|_| vec![fail("skills", "the check itself failed", "run the check again")]));
     checks.push(check_writable(definition, usable, own).await);
-    CheckReport { definition_sha256: definition.digest(), checked_at: Timestamp::now(), checks: checks.all }
+    CheckReport { definition_sha256: definition.digest(), checked_at: Timestamp::now(), checks: checks.all, folder }
 }
 
 /// Writing is tested only where it is needed: a folder that is only read stays unchanged.
@@ -177,26 +192,55 @@ fn next_for(provider: &Provider) -> &'static str {
     }
 }
 
-/// The checks of the folder, up to the first failure: the rest would only repeat its cause.
-fn check_directory(directory: &Path, home: Option<&Path>, own: &Path) -> Vec<Check> {
-    let [exists, folder, narrow, readable] = DIRECTORY_CHECKS;
-    let mut checks = Vec::new();
+/// The checks of the folder, up to the first failure: the rest would only repeat its cause. With the folder's identity, if
+/// it is one.
+fn check_directory(
+    directory: &Path,
+    home: Option<&Path>,
+    own: &Path,
+    others: &[(String, PathBuf)],
+) -> (Vec<Check>, Option<FolderIdentity>) {
+    let [exists, folder, ..] = DIRECTORY_CHECKS;
     let shown = directory.display();
+    let mut checks = Vec::new();
     let real = match directory.canonicalize() {
         Ok(real) => real,
         Err(error) => {
             checks.push(fail(exists, &format!("{shown}: {error}"), "create the folder or name another"));
-            return checks;
+            return (checks, None);
         }
     };
     checks.push(pass(exists, &format!("{shown} is there")));
     if !real.is_dir() {
         checks.push(fail(folder, &format!("{shown} is a file"), "name the folder that holds it"));
-        return checks;
+        return (checks, None);
     }
-    checks.push(pass(folder, "it is"));
+    let identity = match identity_of(&real) {
+        Ok(identity) if identity.real_path == real => identity,
+        Ok(_) => {
+            checks.push(fail(folder, "it was replaced during the check", "run the check again"));
+            return (checks, None);
+        }
+        Err(error) => {
+            checks.push(fail(folder, &error.to_string(), "remove the cause, and check again"));
+            return (checks, None);
+        }
+    };
+    checks.push(match real == directory {
+        true => pass(folder, "it is"),
+        false => pass(folder, &format!("it is, and stands for {}", real.display())),
+    });
+    checks.extend(check_extent(&real, home, own, others));
+    (checks, Some(identity))
+}
+
+/// The checks of what the folder contains, by its real path, up to the first failure.
+fn check_extent(real: &Path, home: Option<&Path>, own: &Path, others: &[(String, PathBuf)]) -> Vec<Check> {
+    let [.., narrow, readable] = DIRECTORY_CHECKS;
+    let shown = real.display();
+    let mut checks = Vec::new();
     let home = home.and_then(|home| home.canonicalize().ok());
-    if real.parent().is_none() || home.is_some_and(|home| home.starts_with(&real)) {
+    if real.parent().is_none() || home.is_some_and(|home| home.starts_with(real)) {
         let cause = format!("{shown} is the root or home directory, or contains your home directory");
         checks.push(fail(narrow, &cause, "choose a folder that holds only what the service needs"));
         return checks;
@@ -210,12 +254,29 @@ fn check_directory(directory: &Path, home: Option<&Path>, own: &Path) -> Vec<Che
         ));
         return checks;
     }
-    checks.push(pass(narrow, "it is neither the root nor the home directory, nor the agent's own"));
-    checks.push(match std::fs::read_dir(&real) {
+    let mut cause = "it is neither the root nor the home directory, nor the agent's own".to_owned();
+    cause.extend(others.iter().filter_map(|(name, other)| shared_with(name, other, real)));
+    checks.push(pass(narrow, &cause));
+    checks.push(match std::fs::read_dir(real) {
         Ok(_) => pass(readable, "its list of files can be read"),
         Err(error) => fail(readable, &error.to_string(), "give this user the right to read it"),
     });
     checks
+}
+
+/// What it means that the folder of another service lies around this one, or inside.
+fn shared_with(name: &str, other: &Path, real: &Path) -> Option<String> {
+    let other = other.canonicalize().ok()?;
+    Some(match () {
+        () if other == real => format!("; the service {name} works in the same folder"),
+        () if real.starts_with(&other) => {
+            format!("; it lies in the folder of the service {name}, which can change what is here")
+        }
+        () if other.starts_with(real) => {
+            format!("; the folder of the service {name} lies in it, and this service can change what is there")
+        }
+        () => return None,
+    })
 }
 
 pub(super) fn pass(name: &str, cause: &str) -> Check {
@@ -268,7 +329,8 @@ mod tests {
     /// Makes the report, and checks that each check's name was known before.
     async fn made(definition: &Definition, computer: &CheckEnvironment) -> CheckReport {
         let told = std::sync::Mutex::new(Vec::new());
-        let report = check(definition, computer, &|check| told.lock().expect("no panic").push(check.clone())).await;
+        let tell = |check: &Check| told.lock().expect("no panic").push(check.clone());
+        let report = check(definition, computer, &[], Vec::new(), &tell).await;
         assert_eq!(told.into_inner().expect("no panic"), report.checks);
         let names = names(definition);
         assert!(report.checks.iter().all(|check| names.contains(&check.name)), "{report:?}");

@@ -30,7 +30,7 @@ impl Folder {
             Err(error) => Self::Unusable { why: error.to_string() },
             Ok(found) if !found.is_dir() => Self::NoFolder,
             Ok(_) => {
-                let repository = path.ancestors().find(|folder| folder.join(".git").symlink_metadata().is_ok());
+                let repository = path.ancestors().find(|folder| is_repository(folder));
                 Self::There { repository: repository.map(Path::to_owned) }
             }
         }
@@ -48,6 +48,13 @@ impl Folder {
     }
 }
 
+/// Whether a folder is the top of a Git repository: it has a `.git` with a `HEAD`, or, in a linked work tree, a file of
+/// that name.
+fn is_repository(folder: &Path) -> bool {
+    let internals = folder.join(".git");
+    internals.is_file() || internals.join("HEAD").symlink_metadata().is_ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -62,6 +69,12 @@ mod tests {
         std::fs::remove_file(&inner).expect("there");
         std::fs::create_dir(&inner).expect("made");
         assert!(Folder::look(&inner).words(&inner).contains("no Git repository"));
+        // An empty folder of that name is none.
+        std::fs::create_dir(home.path().join(".git")).expect("made");
+        assert!(Folder::look(&inner).words(&inner).contains("no Git repository"));
+        std::fs::write(home.path().join(".git/HEAD"), "ref: refs/heads/main").expect("written");
+        assert_eq!(Folder::look(home.path()).words(home.path()), "exists, Git repository");
+        std::fs::remove_dir_all(home.path().join(".git")).expect("there");
         // In a linked work tree, `.git` is a file.
         std::fs::write(home.path().join(".git"), "gitdir: elsewhere").expect("written");
         assert_eq!(Folder::look(&inner), Folder::There { repository: Some(home.path().to_owned()) });

@@ -22,9 +22,10 @@ use std::path::PathBuf;
 
 use deskgate_assistant::mcp::McpServers;
 use deskgate_assistant::providers::Providers;
-use deskgate_definition::{Check, CheckReport, Definition, InvalidDefinition, Service};
+use deskgate_definition::{Check, CheckReport, Definition, InvalidDefinition, Service, Version};
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::ids::{ApplicationId, DraftId};
+use deskgate_tools::engine::identity::identity_of;
 
 pub use folder::Folder;
 pub use gateway::{CallError, GatewayClient};
@@ -64,6 +65,34 @@ pub enum Error {
     /// The database failed.
     #[error(transparent)]
     Store(#[from] deskgate_store::Error),
+}
+
+/// Notes the folder of each published version that has none noted, which was published before folders were, and the new
+/// number of its device after a start of the computer. Call it before anything runs.
+///
+/// # Errors
+/// The database cannot be read or written.
+pub async fn note_folders(services: &deskgate_store::Services) -> Result<(), deskgate_store::Error> {
+    for service in services.list().await? {
+        let Some((endpoint_id, version)) = service.endpoint_id.zip(service.published) else { continue };
+        let directory = version.definition.working_directory.clone();
+        let found = tokio::task::spawn_blocking(move || identity_of(&directory)).await;
+        let Ok(Ok(found)) = found else { continue };
+        let is_new = match &version.checks.folder {
+            None => true,
+            Some(noted) => noted.is_same(&found) && *noted != found,
+        };
+        if is_new {
+            services.set_folder(endpoint_id, version.version, &found).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether another folder is where a version's was when it was published. Reads the disk.
+pub fn has_another_folder(version: &Version) -> bool {
+    let Some(published) = &version.checks.folder else { return false };
+    identity_of(&version.definition.working_directory).is_ok_and(|found| !published.is_same(&found))
 }
 
 /// The environment of the checks on this computer.
@@ -156,7 +185,10 @@ impl<G: GatewayClient> ServiceManager<G> {
         if draft != service.draft && !self.store.replace_draft(draft_id, &service.draft, &draft).await? {
             return Err(Error::Edited(draft_id));
         }
-        let mut report = checks::check(&draft, &self.computer, &tell).await;
+        let others = self.store.list().await?.into_iter().filter(|other| other.draft_id != draft_id);
+        let others: Vec<_> = others.map(|other| (other.draft.name, other.draft.working_directory)).collect();
+        let of_servers = tool_pins::specs(&self.store, &draft).await?;
+        let mut report = checks::check(&draft, &self.computer, &others, of_servers, &tell).await;
         report.checks.extend(found);
         self.store.set_checks(draft_id, &report).await?;
         Ok(report)

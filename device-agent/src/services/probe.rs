@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use deskgate_assistant::providers::Providers;
 use deskgate_assistant::{
-    self, Assistant, Message, ModelEvent, ModelRequest, NativeMessage, StopReason, ToolAnswer, ToolCall,
+    self, Assistant, AssistantError, ErrorKind, Message, ModelError, ModelEvent, ModelRequest, NativeMessage,
+    StopReason, ToolAnswer, ToolCall,
 };
 use deskgate_definition::tool::ToolSpec;
-use deskgate_definition::{Definition, Network, Provider, ToolName};
-use deskgate_tools::Toolbox;
+use deskgate_definition::{Definition, Provider, ToolName};
 use deskgate_tools::engine::workspace::WorkspaceOptions;
 use deskgate_tools::sandbox::probe;
+use deskgate_tools::{Toolbox, ToolboxError, bash_spec};
 use futures_util::StreamExt;
 use serde_json::json;
 use tokio::time::timeout;
@@ -37,7 +38,7 @@ pub async fn try_sandbox(definition: &Definition, own: &Path) -> Result<String, 
     let (definition, own) = (definition.clone(), own.to_owned());
     let tried = tokio::task::spawn_blocking(move || {
         let Definition { working_directory, protected, network, .. } = &definition;
-        probe(WorkspaceOptions { directory: working_directory, own_folder: &own, protected, network: *network })
+        probe(WorkspaceOptions { protected, network: *network, ..WorkspaceOptions::of(working_directory, &own) })
     });
     match tried.await {
         Ok(Ok(attempts)) => Ok(format!("{attempts} attempts to get out of it failed")),
@@ -118,14 +119,20 @@ async fn try_writing(directory: &Path, own: &Path) -> Result<String, String> {
     }
 }
 
-/// The specifications of a service's own tools, without opening its sandbox: as a model gets them.
+/// The specifications of a service's own tools as a model gets them, without opening its sandbox.
 pub async fn specs(definition: &Definition, own: &Path) -> Vec<ToolSpec> {
     let (definition, own) = (definition.clone(), own.to_owned());
     let opened = tokio::task::spawn_blocking(move || {
         let Definition { working_directory, protected, network, .. } = &definition;
         let names: Vec<_> = definition.tools.iter().copied().filter(|tool| *tool != ToolName::Bash).collect();
-        let options = WorkspaceOptions { directory: working_directory, own_folder: &own, protected, network: *network };
-        Toolbox::open(&names, &definition.skills, options).map(|toolbox| toolbox.specs().cloned().collect())
+        let options =
+            WorkspaceOptions { protected, network: *network, ..WorkspaceOptions::of(working_directory, &own) };
+        let opened = Toolbox::open(&names, &definition.skills, options)?;
+        let mut specs: Vec<_> = opened.specs().cloned().collect();
+        if let Some(place) = definition.tools.iter().position(|tool| *tool == ToolName::Bash) {
+            specs.insert(place, bash_spec(definition.network));
+        }
+        Ok::<_, ToolboxError>(specs)
     });
     // Whether the tools can be opened is another check.
     opened.await.ok().and_then(Result::ok).unwrap_or_default()
@@ -134,11 +141,7 @@ pub async fn specs(definition: &Definition, own: &Path) -> Vec<ToolSpec> {
 async fn open(directory: &Path, own: &Path) -> Result<Toolbox, String> {
     let (directory, own) = (directory.to_owned(), own.to_owned());
     let opened = tokio::task::spawn_blocking(move || {
-        Toolbox::open(
-            &ToolName::WORKSPACE_TOOLS,
-            &[],
-            WorkspaceOptions { directory: &directory, own_folder: &own, protected: &[], network: Network::None },
-        )
+        Toolbox::open(&ToolName::WORKSPACE_TOOLS, &[], WorkspaceOptions::of(&directory, &own))
     })
     .await;
     opened.map_err(|_| "the tools failed unexpectedly".to_owned())?.map_err(|error| error.to_string())
@@ -151,11 +154,61 @@ const CHECK_REQUEST: &str = "Call the tool Check with the word ready. Then say w
 /// What it asks where a service has no tools.
 const CHECK_REQUEST_WITHOUT_TOOLS: &str = "Say: ready";
 
+/// Why the model of a service cannot be used, with the provider's own words: for the owner alone.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelTrouble {
+    /// The provider cannot be opened: it is not configured, or its key cannot be read.
+    #[error(transparent)]
+    NotOpened(#[from] AssistantError),
+    /// The provider refuses the key, or the account.
+    #[error("{0}")]
+    KeyRefused(String),
+    /// Asked as a run asks, the model fails.
+    #[error("{0}")]
+    Fails(String),
+}
+
+impl ModelTrouble {
+    fn of(error: &ModelError) -> Self {
+        match error.kind {
+            ErrorKind::Auth => Self::KeyRefused(error.for_owner()),
+            _ => Self::Fails(error.for_owner()),
+        }
+    }
+
+    fn fails(cause: &str) -> Self {
+        Self::Fails(cause.to_owned())
+    }
+
+    /// The same with the name of the tool that the provider knows by its place alone: `tools[3]` or `tools.3`.
+    fn naming_tool(self, tools: &[ToolSpec]) -> Self {
+        let Self::Fails(cause) = self else { return self };
+        let place = cause.split("tools").skip(1).find_map(|rest| {
+            let rest = rest.strip_prefix(['[', '.'])?;
+            rest.split(|c: char| !c.is_ascii_digit()).next()?.parse::<usize>().ok()
+        });
+        match place.and_then(|place| tools.get(place)) {
+            Some(ToolSpec { name, .. }) if !cause.contains(name.as_str()) => {
+                Self::Fails(format!("{cause} (this is about the tool {name})"))
+            }
+            _ => Self::Fails(cause),
+        }
+    }
+
+    /// The same failure at a later step.
+    fn after(self, step: &str) -> Self {
+        match self {
+            Self::Fails(cause) => Self::Fails(format!("{step}: {cause}")),
+            other => other,
+        }
+    }
+}
+
 /// Asks the service's model what a run asks: with the service's limits, effort and tools, a call of a tool and the
 /// answer after its result. `Ok` describes in a few words what it found.
 ///
 /// Only a real call shows that the key may use the model, and many a model fails at the second; it costs a few tokens.
-/// `specs` are the tools of the service as far as they can be opened.
+/// `specs` are the tools of the service, those of other servers with them, as far as they are known.
 ///
 /// # Errors
 /// The provider cannot be opened, or its model reports an error, breaks off, calls no tool, or does not answer within a
@@ -164,13 +217,12 @@ pub async fn try_provider(
     accounts: &Providers,
     definition: &Definition,
     specs: Vec<ToolSpec>,
-) -> Result<String, String> {
+) -> Result<String, ModelTrouble> {
     let opened = {
         let (accounts, definition) = (accounts.clone(), definition.clone());
         tokio::task::spawn_blocking(move || deskgate_assistant::open(&accounts, &definition)).await
     };
-    let assistant = opened.map_err(|_| "the provider failed unexpectedly".to_owned())?;
-    let assistant = assistant.map_err(|error| error.to_string())?;
+    let assistant = opened.map_err(|_| ModelTrouble::fails("the provider failed unexpectedly"))??;
     if definition.provider == Provider::Scripted {
         return Ok("the scripted assistant is ready; it needs no account and asks no model".to_owned());
     }
@@ -180,7 +232,7 @@ pub async fn try_provider(
         Ok(Ok(())) if has_tools => Ok(format!("{model} called a tool and answered")),
         Ok(Ok(())) => Ok(format!("{model} answered")),
         Ok(Err(cause)) => Err(cause),
-        Err(_) => Err(format!("{model} did not answer within {} s", MODEL_TIMEOUT.as_secs())),
+        Err(_) => Err(ModelTrouble::Fails(format!("{model} did not answer within {} s", MODEL_TIMEOUT.as_secs()))),
     }
 }
 
@@ -190,7 +242,7 @@ async fn converse(
     definition: &Definition,
     mut specs: Vec<ToolSpec>,
     has_tools: bool,
-) -> Result<(), String> {
+) -> Result<(), ModelTrouble> {
     let text = if has_tools { CHECK_REQUEST } else { CHECK_REQUEST_WITHOUT_TOOLS };
     specs.extend(has_tools.then(|| ToolSpec {
         name: CHECK_TOOL.to_owned(),
@@ -210,18 +262,17 @@ async fn converse(
             max_output_tokens: definition.limits.max_output_tokens,
             effort: definition.reasoning.effort,
         };
-        answer(assistant, request).await
+        answer(assistant, request).await.map_err(|trouble| trouble.naming_tool(&tools))
     };
     let CheckAnswer { calls, native, .. } = match ask(&messages).await? {
         answer if has_tools => answer,
         answer => return answer.said_something(),
     };
     if !calls.iter().any(|call| call.name == CHECK_TOOL) {
-        return Err(
-            "the model answered without calling the tool that it was asked to call; choose a model that calls \
-                    tools, or leave the tools out"
-                .to_owned(),
-        );
+        return Err(ModelTrouble::fails(
+            "the model answered without calling the tool that it was asked to call; choose a model that calls tools, or \
+             leave the tools out",
+        ));
     }
     let results = calls.iter().map(|call| {
         ToolAnswer::text(
@@ -234,7 +285,7 @@ async fn converse(
     messages.push(Message::Assistant { text: String::new(), tool_calls: calls, native });
     messages.push(results);
     let answered = ask(&messages).await.and_then(CheckAnswer::said_something);
-    answered.map_err(|cause| format!("after the result of a tool: {cause}"))
+    answered.map_err(|trouble| trouble.after("after the result of a tool"))
 }
 
 /// What the model answered.
@@ -246,16 +297,16 @@ struct CheckAnswer {
 }
 
 impl CheckAnswer {
-    fn said_something(self) -> Result<(), String> {
+    fn said_something(self) -> Result<(), ModelTrouble> {
         match self.text.trim().is_empty() && self.calls.is_empty() {
-            true => Err("the model ended without an answer".to_owned()),
+            true => Err(ModelTrouble::fails("the model ended without an answer")),
             false => Ok(()),
         }
     }
 }
 
 /// One answer. A failure that may pass is tried again.
-async fn answer(assistant: &dyn Assistant, request: ModelRequest) -> Result<CheckAnswer, String> {
+async fn answer(assistant: &dyn Assistant, request: ModelRequest) -> Result<CheckAnswer, ModelTrouble> {
     let mut attempts = 0;
     loop {
         attempts += 1;
@@ -263,13 +314,15 @@ async fn answer(assistant: &dyn Assistant, request: ModelRequest) -> Result<Chec
         let mut events = assistant.respond(request.clone());
         let failed = loop {
             match events.next().await {
-                Some(ModelEvent::End(StopReason::Refused)) => return Err("the model declined to answer".to_owned()),
+                Some(ModelEvent::End(StopReason::Refused)) => {
+                    return Err(ModelTrouble::fails("the model declined to answer"));
+                }
                 Some(ModelEvent::End(StopReason::Length))
                     if answer.text.trim().is_empty() && answer.calls.is_empty() =>
                 {
-                    return Err("the model reached its limit of output tokens before it answered; raise \
-                                --max-output-tokens"
-                        .to_owned());
+                    return Err(ModelTrouble::fails(
+                        "the model reached its limit of output tokens before it answered; raise --max-output-tokens",
+                    ));
                 }
                 Some(ModelEvent::End(_)) => return Ok(answer),
                 Some(ModelEvent::TextDelta(text)) => answer.text.push_str(&text),
@@ -288,9 +341,9 @@ async fn answer(assistant: &dyn Assistant, request: ModelRequest) -> Result<Chec
             {
                 tokio::time::sleep(error.retry_after.unwrap_or(MODEL_PAUSE)).await;
             }
-            Some(error) => return Err(error.for_owner()),
+            Some(error) => return Err(ModelTrouble::of(&error)),
             None if attempts < MODEL_ATTEMPTS => tokio::time::sleep(MODEL_PAUSE).await,
-            None => return Err("the model's answer broke off before its end".to_owned()),
+            None => return Err(ModelTrouble::fails("the model's answer broke off before its end")),
         }
     }
 }

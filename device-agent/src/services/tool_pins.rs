@@ -5,6 +5,7 @@
 
 use deskgate_assistant::mcp::connections::McpServerConfig;
 use deskgate_assistant::mcp::{ListedTool, Listing, McpServers};
+use deskgate_definition::tool::ToolSpec;
 use deskgate_definition::{Definition, McpServer, Service};
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::canonical::Sha256Digest;
@@ -145,6 +146,23 @@ pub async fn review(
         views.push(view(server, &lists, &services));
     }
     Ok(views)
+}
+
+/// The tools of a definition's servers as a model gets them, by the pinned lists. Connects to none of them.
+///
+/// # Errors
+/// The database cannot be read.
+pub async fn specs(
+    store: &deskgate_store::Services,
+    definition: &Definition,
+) -> Result<Vec<ToolSpec>, deskgate_store::Error> {
+    let mut specs = Vec::new();
+    for McpServer { name, url, tools_sha256 } in &definition.mcp {
+        let lists = store.tools_of(name, url).await?;
+        let pinned = lists.iter().find(|list| Some(list.digest) == *tools_sha256).and_then(tools);
+        specs.extend(pinned.iter().flatten().filter_map(|tool| tool.spec(name)));
+    }
+    Ok(specs)
 }
 
 /// Queries a server's tools, stores its list as the newest, and returns its state. Pins nothing.

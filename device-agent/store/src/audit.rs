@@ -11,7 +11,7 @@ use rusqlite::{Transaction, params};
 use serde::{Deserialize, Serialize};
 
 use super::time::{NOW, text_time};
-use super::{Error, Store};
+use super::{Error, Store, receipts};
 
 /// How long the rows are kept, by the clock that a wrong date does not advance; the triggers in `schema` use the same
 /// value.
@@ -137,7 +137,7 @@ impl Audit {
             .await
     }
 
-    /// Deletes rows older than [`AUDIT_RETENTION`], and requests answered as long ago.
+    /// Deletes rows older than [`AUDIT_RETENTION`], requests answered as long ago, and receipts as old.
     ///
     /// # Errors
     /// The database cannot be read or written.
@@ -147,6 +147,7 @@ impl Audit {
                 let kept = AUDIT_RETENTION.as_secs() as i64;
                 tx.execute(DELETE_OLD_ROWS_SQL, [kept])?;
                 tx.execute(DELETE_OLD_REQUESTS_SQL, [kept])?;
+                tx.execute(receipts::DELETE_OLD_RECEIPTS_SQL, [kept])?;
                 Ok(())
             })
             .await

@@ -74,6 +74,9 @@ pub enum Error {
     /// A call was to begin without a request, but an equal call asked before, or began and its effect is unknown.
     #[error("the same call asked before, or may have happened; only a person lets it begin")]
     AsksFirst,
+    /// The store was opened without the device's key, so nothing can be signed.
+    #[error("the device's database was opened without the device's key, and so takes no runs; restart the agent")]
+    NoKey,
     /// The database thread has ended.
     #[error("the device's database is closed")]
     Closed,

@@ -21,6 +21,7 @@ use deskgate_protocol::run::Effects;
 use rusqlite::{Transaction, params};
 
 use super::approvals::{self, Approval, ApprovalState, ExpiryCondition};
+use super::receipts::calls;
 use super::time::{NOW, text_time};
 use super::{Error, Store, audit, intents, transcripts};
 
@@ -38,8 +39,8 @@ pub struct RequestDetails {
     pub subject: Option<String>,
     /// The assistant's own words.
     pub why: String,
-    /// Whether the call was approved before and its plan has changed since.
-    pub again: bool,
+    /// The request by which the call was approved before; its plan has changed since.
+    pub follows: Option<ApprovalId>,
     /// How long the request waits.
     pub expiry: Duration,
 }
@@ -108,9 +109,9 @@ impl Ledger {
                 let (id, digest) = (approval_id.to_string(), call.digest().to_string());
                 tx.prepare_cached(&format!(
                     "INSERT INTO approval (approval_id, run_id, attempt, endpoint_id, service, call_id, tool, kind, digest,
-                            arguments, plan, why, again, asked_at, expires_at, kept_from, state, subject)
+                            arguments, plan, why, again, asked_at, expires_at, kept_from, state, subject, follows)
                      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, {NOW}, {NOW} + ?14,
-                            (SELECT now FROM transcript_clock), 'waiting', ?15)"
+                            (SELECT now FROM transcript_clock), 'waiting', ?15, ?16)"
                 ))?
                 .execute(params![
                     id,
@@ -125,10 +126,15 @@ impl Ledger {
                     call.arguments.to_string(),
                     intents::text(&call.plan),
                     asking.why,
-                    asking.again,
+                    asking.follows.is_some(),
                     i64::try_from(asking.expiry.as_millis()).unwrap_or(i64::MAX / 2),
                     asking.subject,
+                    asking.follows.map(|id| id.to_string()),
                 ])?;
+                if let Some(former) = asking.follows {
+                    approvals::set_followed(tx, former, &id)?;
+                }
+                calls::asked(tx, &run_id, attempt, &call, &id)?;
                 let new = audit::NewAuditEntry { approval_id: Some(&id), ..row(&run_id, attempt, &call, &digest, "requested", "agent") };
                 audit::add(tx, &new)?;
                 let sql = format!("SELECT {} FROM approval WHERE approval_id = ?1", text_time("expires_at"));
@@ -177,6 +183,14 @@ impl Ledger {
         self.end(approval_id, ApprovalState::Expired, "expiry").await
     }
 
+    /// Records for the owner that an approved call was not carried out, and why.
+    ///
+    /// # Errors
+    /// The database cannot be read or written.
+    pub async fn not_done(&self, approval_id: ApprovalId, why: String) -> Result<(), Error> {
+        self.store.durably(move |tx| approvals::set_not_done(tx, approval_id, &why)).await
+    }
+
     async fn end(&self, id: ApprovalId, state: ApprovalState, who: &'static str) -> Result<ApprovalState, Error> {
         self.store
             .durably(move |tx| {
@@ -200,6 +214,11 @@ impl Ledger {
             if writes {
                 intents::begin(tx, &run_id, attempt, &call, &digest)?;
             }
+            let approval_id = match by {
+                IntentBasis::Rules => None,
+                IntentBasis::Approval(id) | IntentBasis::Grant(id) => Some(id.to_string()),
+            };
+            calls::begun(tx, &run_id, attempt, &call, approval_id.as_deref())?;
             audit::add(tx, &row(&run_id, attempt, &call, &digest, "executed", &who))
         };
         if writes { self.store.durably(work).await } else { self.store.lazily(work).await }
@@ -212,7 +231,21 @@ impl Ledger {
     /// database cannot be read or written.
     pub async fn note(&self, call_id: String, ok: bool) -> Result<(), Error> {
         let (run_id, attempt) = (self.run_id, self.attempt);
-        self.store.durably(move |tx| intents::end(tx, run_id, attempt, &call_id, ok)).await
+        self.store
+            .durably(move |tx| {
+                intents::end(tx, run_id, attempt, &call_id, ok)?;
+                calls::ended(tx, run_id, attempt, &call_id, ok)
+            })
+            .await
+    }
+
+    /// Records the result of a call that only read.
+    ///
+    /// # Errors
+    /// The database cannot be read or written.
+    pub async fn note_read(&self, call_id: String, ok: bool) -> Result<(), Error> {
+        let (run_id, attempt) = (self.run_id, self.attempt);
+        self.store.lazily(move |tx| calls::ended(tx, run_id, attempt, &call_id, ok)).await
     }
 }
 

@@ -8,12 +8,15 @@ pub mod approvals;
 pub mod audit;
 pub mod budgets;
 mod error;
+#[cfg(test)]
+mod full_disk;
 pub mod intents;
 pub mod journal;
 pub mod ledger;
 pub mod model_failures;
 #[cfg(test)]
 mod plans;
+pub mod receipts;
 pub mod retention;
 mod schema;
 pub mod services;
@@ -29,6 +32,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use deskgate_protocol::ids::RunId;
+use deskgate_protocol::receipt::jws::ReceiptSigner;
 use rusqlite::Transaction;
 use tokio::sync::watch;
 
@@ -37,6 +41,7 @@ pub use audit::Audit;
 pub use error::Error;
 pub use journal::Journal;
 pub use ledger::Ledger;
+pub use receipts::Receipts;
 pub use retention::RetentionSettings;
 pub use services::Services;
 pub use settings::{Setting, Settings};
@@ -49,6 +54,10 @@ pub struct Store {
     worker: Arc<Worker>,
     /// Changes with each approval decision.
     decisions: watch::Sender<()>,
+    /// Changes with each frozen version of a service.
+    publications: watch::Sender<()>,
+    /// Signs what the device says of runs.
+    signer: Option<ReceiptSigner>,
 }
 
 impl Store {
@@ -60,7 +69,7 @@ impl Store {
     /// The file cannot be used, or another process has it open; others can read it or write its directory (the error
     /// names the command that fixes it).
     pub async fn open(path: impl Into<PathBuf>) -> Result<Self, Error> {
-        Ok(Self { worker: Arc::new(Worker::open(path.into()).await?), decisions: watch::Sender::new(()) })
+        Ok(Self::on(Worker::open(path.into()).await?))
     }
 
     /// Opens the database read-only: it is neither created nor migrated.
@@ -68,7 +77,22 @@ impl Store {
     /// # Errors
     /// As [`Self::open`]; or an earlier version of the program wrote the file.
     pub async fn look(path: impl Into<PathBuf>) -> Result<Self, Error> {
-        Ok(Self { worker: Arc::new(Worker::look(path.into()).await?), decisions: watch::Sender::new(()) })
+        Ok(Self::on(Worker::look(path.into()).await?))
+    }
+
+    fn on(worker: Worker) -> Self {
+        let (decisions, publications) = (watch::Sender::new(()), watch::Sender::new(()));
+        Self { worker: Arc::new(worker), decisions, publications, signer: None }
+    }
+
+    /// The same store, which signs what it says of runs. Without this it takes none.
+    #[must_use]
+    pub fn signing_with(self, signer: ReceiptSigner) -> Self {
+        Self { signer: Some(signer), ..self }
+    }
+
+    fn signer(&self) -> Result<ReceiptSigner, Error> {
+        self.signer.clone().ok_or(Error::NoKey)
     }
 
     /// The approval requests.
@@ -89,6 +113,11 @@ impl Store {
     /// The journal of runs that the device has taken and not settled.
     pub fn journal(&self) -> Journal {
         Journal::new(self.clone())
+    }
+
+    /// The receipts: what the device signed about offers and outcomes.
+    pub fn receipts(&self) -> Receipts {
+        Receipts::new(self.clone())
     }
 
     /// The transcripts of conversations.

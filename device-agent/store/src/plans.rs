@@ -1,7 +1,7 @@
 //! Query plans: statements must not read more as audit and requests grow over a year, because one thread serves all
 //! callers.
 
-use super::{Store, approvals, audit, ledger};
+use super::{Store, approvals, audit, ledger, receipts};
 
 /// The query plan of a statement, from SQLite.
 async fn steps(store: &Store, sql: String) -> Vec<String> {
@@ -30,11 +30,13 @@ async fn no_statement_about_requests_or_the_audit_reads_all_of_them() {
         (approvals::waiting(), "approval_waiting"),
         (approvals::answered(), "approval_answered"),
         (approvals::WAITING_OF_RUN_SQL.to_owned(), "approval_"),
+        (approvals::of_run(), "approval_by_run"),
         (ledger::ASKED_CALL_SQL.to_owned(), "approval_by_run"),
         (ledger::UNCERTAIN_CALL_SQL.to_owned(), "intent"),
         (audit::newest(true), "audit_by_run"),
         (audit::DELETE_OLD_ROWS_SQL.to_owned(), "audit_by_age"),
         (audit::DELETE_OLD_REQUESTS_SQL.to_owned(), "approval_by_age"),
+        (receipts::DELETE_OLD_RECEIPTS_SQL.to_owned(), "receipt_by_age"),
     ] {
         let steps = steps(&store, sql.clone()).await;
         let uses_index = |step: &String| step.contains("INDEX") && step.contains(index);
@@ -50,4 +52,7 @@ async fn no_statement_about_requests_or_the_audit_reads_all_of_them() {
     }
     // All runs' newest rows are read in the order of the table itself, and no further than requested.
     assert_eq!(steps(&store, audit::newest(false)).await, ["SCAN audit"]);
+    assert_eq!(steps(&store, receipts::LAST_RECEIPT_SQL.to_owned()).await, ["SCAN receipt"]);
+    let page = steps(&store, receipts::RECEIPT_PAGE_SQL.to_owned()).await;
+    assert_eq!(page, ["SEARCH receipt USING INTEGER PRIMARY KEY (rowid>?)"]);
 }

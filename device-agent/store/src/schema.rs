@@ -259,6 +259,59 @@ CREATE TABLE budget (
     budget  TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 ",
+    "
+-- The service and the subject that a message belongs to, as a digest: no other sees it. What was kept before belongs to
+-- whoever goes on with the conversation first.
+ALTER TABLE transcript ADD COLUMN participant TEXT;
+CREATE INDEX past_run_with_outcome ON past_run (n) WHERE bytes > 0;
+",
+    "
+-- What followed a request whose call could not be carried out as it was shown: the request that asked anew, or why not.
+ALTER TABLE approval ADD COLUMN follows TEXT;
+ALTER TABLE approval ADD COLUMN followed_by TEXT;
+ALTER TABLE approval ADD COLUMN not_done TEXT;
+",
+    "
+-- What the device signed about offers and outcomes, as a chain without gaps. The newest is never deleted: the next one
+-- names it. 400 days, as in audit.rs.
+CREATE TABLE receipt (
+    device_seq  INTEGER NOT NULL PRIMARY KEY CHECK (device_seq > 0),
+    kept_from   INTEGER NOT NULL,
+    run_id      TEXT NOT NULL,
+    attempt     INTEGER NOT NULL,
+    kind        TEXT NOT NULL CHECK (kind IN ('offer', 'outcome')),
+    said        TEXT NOT NULL,
+    sha256      TEXT NOT NULL,
+    jws         TEXT NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX receipt_by_run ON receipt (run_id, attempt, kind, said);
+CREATE UNIQUE INDEX receipt_outcome ON receipt (run_id, attempt) WHERE kind = 'outcome';
+CREATE INDEX receipt_by_age ON receipt (kept_from);
+CREATE TRIGGER receipt_is_never_changed BEFORE UPDATE ON receipt
+BEGIN SELECT RAISE(ABORT, 'the chain only grows'); END;
+CREATE TRIGGER receipt_follows_the_last BEFORE INSERT ON receipt
+WHEN new.device_seq <> (SELECT coalesce(max(device_seq), 0) + 1 FROM receipt)
+BEGIN SELECT RAISE(ABORT, 'the chain only grows'); END;
+CREATE TRIGGER receipt_is_kept BEFORE DELETE ON receipt
+WHEN old.kept_from >= (SELECT now FROM transcript_clock) - 34560000
+    OR old.device_seq = (SELECT max(device_seq) FROM receipt)
+BEGIN SELECT RAISE(ABORT, 'the chain only grows'); END;
+
+-- The tool calls of runs that are not settled, for their receipts: digests, no arguments.
+CREATE TABLE run_call (
+    n            INTEGER PRIMARY KEY,
+    run_id       TEXT NOT NULL,
+    attempt      INTEGER NOT NULL,
+    call_id      TEXT NOT NULL,
+    tool         TEXT NOT NULL,
+    args_sha256  TEXT NOT NULL,
+    status       TEXT NOT NULL CHECK (status IN ('ok', 'error', 'unknown', 'not_run')),
+    approval_id  TEXT,
+    UNIQUE (run_id, attempt, call_id)
+) STRICT;
+
+ALTER TABLE run_journal ADD COLUMN started_at INTEGER;
+",
 ];
 
 /// Checks, without a change, that the file has this program's schema.

@@ -1,12 +1,13 @@
 //! Drafts and published versions of services, as rows.
 
-use deskgate_definition::{CheckReport, Definition, Service, Version};
+use deskgate_definition::{CheckReport, Definition, FolderIdentity, Service, Version};
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::ids::{DraftId, EndpointId};
 use rusqlite::{OptionalExtension, Row, Transaction, params, params_from_iter};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::sync::watch;
 
 use super::{Error, Store};
 
@@ -166,6 +167,43 @@ impl Services {
             .await
     }
 
+    /// The folder that a version was published with; `None` for a version of before, and for one that is not there.
+    ///
+    /// # Errors
+    /// The database cannot be read, or what is kept of the checks is damaged.
+    pub async fn folder(&self, endpoint_id: EndpointId, version: u32) -> Result<Option<FolderIdentity>, Error> {
+        self.store
+            .lazily(move |tx| {
+                let sql = "SELECT checks FROM service_version WHERE endpoint_id = ?1 AND version = ?2";
+                let key = params![endpoint_id.to_string(), version];
+                let row: Option<String> = tx.prepare_cached(sql)?.query_row(key, |row| row.get(0)).optional()?;
+                let checks: Option<CheckReport> = row.map(|json| read(&json, "the checks of a service")).transpose()?;
+                Ok(checks.and_then(|checks| checks.folder))
+            })
+            .await
+    }
+
+    /// Notes the folder of a version that was published before folders were noted, or its device's new number.
+    ///
+    /// # Errors
+    /// The database cannot be read or written.
+    pub async fn set_folder(
+        &self,
+        endpoint_id: EndpointId,
+        version: u32,
+        folder: &FolderIdentity,
+    ) -> Result<(), Error> {
+        let folder = text(folder);
+        let sql = "UPDATE service_version SET checks = json_set(checks, '$.folder', json(?3))
+                   WHERE endpoint_id = ?1 AND version = ?2";
+        self.store
+            .durably(move |tx| {
+                tx.execute(sql, params![endpoint_id.to_string(), version, folder])?;
+                Ok(())
+            })
+            .await
+    }
+
     /// Freezes a draft under the next number, and chooses the endpoint if there is none yet.
     ///
     /// # Errors
@@ -177,7 +215,37 @@ impl Services {
         checks: &CheckReport,
     ) -> Result<FreezeOutcome, Error> {
         let (digest, definition, checks) = (definition.digest(), text(definition), text(checks));
-        self.store.durably(move |tx| freeze(tx, draft_id, digest, &definition, &checks)).await
+        let frozen = self.store.durably(move |tx| freeze(tx, draft_id, digest, &definition, &checks)).await;
+        self.store.publications.send_replace(());
+        frozen
+    }
+
+    /// Changes with each frozen version.
+    pub fn publications(&self) -> watch::Receiver<()> {
+        self.store.publications.subscribe()
+    }
+
+    /// How many runs each service may execute at once, by its newest version. A damaged one is left out.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub async fn concurrency(&self) -> Result<Vec<(EndpointId, u32)>, Error> {
+        self.store
+            .lazily(|tx| {
+                let mut statement = tx.prepare_cached(
+                    "SELECT endpoint_id, max(version), iif(json_valid(definition), definition ->> '$.limits.concurrency', NULL)
+                     FROM service_version GROUP BY endpoint_id",
+                )?;
+                let mut rows = statement.query([])?;
+                let mut limits = Vec::new();
+                while let Some(row) = rows.next()? {
+                    if let Some(concurrency) = row.get(2)? {
+                        limits.push((id(&row.get::<_, String>(0)?)?, concurrency));
+                    }
+                }
+                Ok(limits)
+            })
+            .await
     }
 
     /// Records that the gateway published a frozen version.
@@ -249,10 +317,11 @@ fn freeze(
         .optional()?;
     let version = match newest {
         Some((version, same, _)) if same == digest.to_string() => {
-            // Publishing the same definition again ends the pause: its owner has looked at the reason.
+            // Publishing the same definition again ends the pause: its owner has looked at the reason, and the folder is
+            // the one of the newest checks.
             tx.execute(
-                "UPDATE service_version SET paused = NULL WHERE endpoint_id = ?1 AND version = ?2",
-                params![endpoint_id.to_string(), version],
+                "UPDATE service_version SET paused = NULL, checks = ?3 WHERE endpoint_id = ?1 AND version = ?2",
+                params![endpoint_id.to_string(), version, checks],
             )?;
             return Ok(FreezeOutcome::Frozen(FrozenVersion { endpoint_id, version, digest }));
         }

@@ -1,7 +1,6 @@
 //! Small values that outlive the process, each with its own name and type.
 
 use deskgate_definition::KeyPlace;
-use deskgate_protocol::canonical::Sha256Digest;
 use rusqlite::{OptionalExtension, Transaction, params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -64,6 +63,19 @@ impl Settings {
     /// The database cannot be read or written.
     pub async fn set_slots(&self, slots: u32) -> Result<(), Error> {
         self.write("slots", &slots).await
+    }
+
+    /// Notes for how many seconds the gateway keeps ended runs; `None`: the owner of this device alone decides.
+    ///
+    /// # Errors
+    /// The database cannot be read or written.
+    pub async fn set_gateway_retention(&self, seconds: Option<u64>) -> Result<(), Error> {
+        if self.read(GATEWAY_RETENTION).await? == Some(seconds) {
+            return Ok(());
+        }
+        // SQLite's own numbers have a sign.
+        let seconds = seconds.map(|seconds| seconds.min(1 << 40));
+        self.write(GATEWAY_RETENTION, &seconds).await
     }
 
     /// A setting's value, or its default.
@@ -132,20 +144,14 @@ impl Settings {
         self.write("page_port", &port).await
     }
 
-    /// The digests of the browsers' sessions, oldest first.
+    /// Forgets what an earlier version kept under a name.
     ///
     /// # Errors
-    /// The database cannot be read, or the value is damaged.
-    pub async fn page_sessions(&self) -> Result<Vec<Sha256Digest>, Error> {
-        Ok(self.read("page_sessions").await?.unwrap_or_default())
-    }
-
-    /// Replaces the sessions.
-    ///
-    /// # Errors
-    /// The database cannot be read or written.
-    pub async fn set_page_sessions(&self, sessions: &[Sha256Digest]) -> Result<(), Error> {
-        self.write("page_sessions", &sessions).await
+    /// The database cannot be written.
+    pub async fn forget(&self, name: &'static str) -> Result<(), Error> {
+        let gone =
+            move |tx: &Transaction<'_>| Ok(tx.execute("DELETE FROM setting WHERE key = ?1", [name]).map(drop)?);
+        self.store.durably(gone).await
     }
 
     async fn read<T: DeserializeOwned + Send + 'static>(&self, key: &'static str) -> Result<Option<T>, Error> {
@@ -162,6 +168,13 @@ impl Settings {
 pub(super) fn kept_seconds(part: &str, otherwise: u32) -> String {
     format!("coalesce((SELECT value ->> '$.{part}' FROM setting WHERE key = 'keep'), {otherwise}) * 86400")
 }
+
+/// The name of the gateway's own retention among the settings.
+const GATEWAY_RETENTION: &str = "gateway_retention_s";
+
+/// An SQL expression: for how many seconds the gateway keeps ended runs. Nothing of them is kept here for longer.
+pub(super) const GATEWAY_KEPT_SECONDS_SQL: &str =
+    "coalesce((SELECT CAST(nullif(value, 'null') AS INTEGER) FROM setting WHERE key = 'gateway_retention_s'), 1 << 40)";
 
 fn read<T: DeserializeOwned>(tx: &Transaction<'_>, key: &str) -> Result<Option<T>, Error> {
     let text: Option<String> =

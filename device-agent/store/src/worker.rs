@@ -125,7 +125,25 @@ fn open(path: &Path) -> Result<Connection, Error> {
     // Overwrites deleted data, because it is other people's. Costs a write for each page that becomes free.
     connection.pragma_update(None, "secure_delete", true)?;
     schema::migrate(&mut connection)?;
+    hold_log_room(path);
     Ok(connection)
+}
+
+/// How many bytes of the write-ahead log have their place on the disk before they are written.
+const LOG_ROOM_BYTES: u64 = 16 << 20;
+
+/// Takes the blocks that the next commits need now, so that they find them also once somebody else has filled the disk.
+/// The log keeps its length. Not every file system can; there the reserve of the agent's folder must do.
+fn hold_log_room(path: &Path) {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    let held = OpenOptions::new()
+        .write(true)
+        .open(log)
+        .and_then(|log| Ok(rustix::fs::fallocate(&log, rustix::fs::FallocateFlags::KEEP_SIZE, 0, LOG_ROOM_BYTES)?));
+    if let Err(error) = held {
+        tracing::debug!(%error, "no room is held for the journal's next entries");
+    }
 }
 
 fn look(path: &Path) -> Result<Connection, Error> {

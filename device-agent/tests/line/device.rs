@@ -8,6 +8,7 @@ use deskgate::executor::Progress;
 use deskgate::link::{Link, RetryPolicy};
 use deskgate_protocol::RunId;
 use deskgate_protocol::control::DeviceEvent;
+use deskgate_protocol::receipt::jws::ReceiptSigner;
 use deskgate_protocol::run::{Effects, FinishReason, Outcome, RunResult, Usage};
 use deskgate_store::Store;
 use tokio::sync::watch;
@@ -82,7 +83,10 @@ pub(crate) struct LineDevice {
 
 impl LineDevice {
     pub(crate) async fn boot(site: &LineSite) -> Self {
-        let store = Store::open(site.home.path().join("device/deskgate.db")).await.expect("opens");
+        let store = Store::open(site.home.path().join("device/deskgate.db"))
+            .await
+            .expect("opens")
+            .signing_with(ReceiptSigner::from_seed([7; 32]));
         // A cut connection is dialled again at once, however often.
         let pace =
             RetryPolicy { initial: Duration::from_millis(1), max: Duration::from_millis(5), ..RetryPolicy::default() };

@@ -99,7 +99,12 @@ impl LineSite {
     }
 
     pub(crate) fn credentials(&self) -> Credentials {
-        Credentials { key: self.key.clone(), token: Some(self.gateway.control_token().clone()) }
+        Credentials {
+            key: self.key.clone(),
+            token: Some(self.gateway.control_token().clone()),
+            known_gateways: None,
+            journal_id: None,
+        }
     }
 
     /// Submits over HTTP, as a backend does.

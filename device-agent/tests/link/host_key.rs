@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use deskgate::link::{HostKeyError, HostPin, LinkError, Ssh, announced_keys};
+use deskgate::link::{HostKeyError, HostPin, LinkError, Ssh};
 use deskgate_gateway::tunnel::HostKey;
 use deskgate_protocol::identity::PublicKey;
 use ed25519_dalek::SigningKey;
@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::support::server::SshServer;
-use crate::support::{connect, pinned, ssh};
+use crate::support::{connect, followed, pinned, ssh, trusted_keys};
 
 const OTHER_FINGERPRINT: &str = "SHA256:5TYAUnj1p7hSySxwLSzuo2ncngeS76sPafw9EyRvV6g";
 
@@ -173,7 +173,7 @@ async fn a_key_is_followed_only_if_its_owner_signed_that_it_is_the_gateways() {
     let shown = ssh_key::PrivateKey::read_openssh_file(&shown).expect("the server's key");
     let shown = SigningKey::from_bytes(&shown.key_data().ed25519().expect("such a key").private.to_bytes());
     let own = (PublicKey::of(&shown), shown);
-    let ssh = Ssh { followed: Some(server.folder.path().join("followed")), ..server.ssh() };
+    let ssh = Ssh { followed: Some(followed(server.folder.path().join("followed"))), ..server.ssh() };
     let credentials = server.credentials();
     for (announced, trusted) in [
         // Somebody else's key, with a signature that is not its owner's.
@@ -190,6 +190,6 @@ async fn a_key_is_followed_only_if_its_owner_signed_that_it_is_the_gateways() {
             gateway.greet(arrival.stream).await
         });
         session.expect("it is let in in any case");
-        assert_eq!(announced_keys::trusted_keys(&ssh), Ok(trusted));
+        assert_eq!(trusted_keys(&ssh), trusted);
     }
 }

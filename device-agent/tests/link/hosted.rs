@@ -59,7 +59,8 @@ impl HostedSite {
         let folder = tempfile::tempdir().expect("a folder");
         let keeper = TokenManager::new(folder.path().join("accounts"), Default::default());
         let gateway = GatewayAddress::parse(&own).expect("loopback");
-        let credentials = Credentials { key: device_key(folder.path(), "key"), token: None };
+        let credentials =
+            Credentials { key: device_key(folder.path(), "key"), token: None, known_gateways: None, journal_id: None };
         let hosted = HostedConnector { gateway, token_manager: keeper, device_name: "desk".to_owned() };
         let _serving = AbortOnDropHandle::new(tokio::spawn(serving));
         Self { asked, hosted, credentials, _folder: folder, _serving }

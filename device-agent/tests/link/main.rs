@@ -3,8 +3,10 @@
 #![allow(unreachable_pub)] // helpers of a test binary: nothing outside can reach them anyway
 
 mod attack;
+mod balancer;
 mod host_key;
 mod hosted;
+mod hostile;
 mod openssh_client;
 mod openssh_server;
 mod own_tunnel;

@@ -1,10 +1,10 @@
 //! The device against OpenSSH's sshd with a Unix socket behind it.
 
-use deskgate::link::{HostKeyError, LinkError, Ssh, announced_keys};
+use deskgate::link::{HostKeyError, LinkError, Ssh};
 use deskgate_protocol::control::{DeviceFrame, GatewayFrame};
 
 use crate::support::sshd::Sshd;
-use crate::support::{connect, credentials, device_key, pinned, soon};
+use crate::support::{connect, credentials, device_key, followed, pinned, soon, trusted_keys};
 
 #[tokio::test]
 async fn the_same_client_comes_in_through_a_servers_own_sshd() {
@@ -50,17 +50,17 @@ async fn its_refusals_say_what_is_wrong() {
 #[tokio::test]
 async fn a_host_key_that_sshd_announced_is_trusted_later_and_the_old_one_no_more() {
     let mut sshd = Sshd::start("AllowTcpForwarding local").await;
-    let ssh = Ssh { followed: Some(sshd.folder.path().join("followed")), ..sshd.ssh() };
+    let ssh = Ssh { followed: Some(followed(sshd.folder.path().join("followed"))), ..sshd.ssh() };
     let credentials = credentials(&sshd.device, &sshd.gateway.token);
     connect(ssh.clone(), &credentials).await.expect("the pinned key");
-    assert_eq!(announced_keys::trusted_keys(&ssh), Ok(None), "there is nothing to follow");
+    assert_eq!(trusted_keys(&ssh), None, "there is nothing to follow");
 
     let keys = sshd.show(&["host", "next"]).await;
     connect(ssh.clone(), &credentials).await.expect("the pinned key");
-    assert_eq!(announced_keys::trusted_keys(&ssh), Ok(Some(keys.clone())), "{}", sshd.log());
+    assert_eq!(trusted_keys(&ssh), Some(keys.clone()), "{}", sshd.log());
     sshd.show(&["next"]).await;
     connect(ssh.clone(), &credentials).await.expect("the announced key");
-    assert_eq!(announced_keys::trusted_keys(&ssh), Ok(Some(vec![keys[1]])));
+    assert_eq!(trusted_keys(&ssh), Some(vec![keys[1]]));
 
     sshd.show(&["host"]).await;
     let error = connect(ssh, &credentials).await.expect_err("the old key");

@@ -96,6 +96,38 @@ async fn a_gateway_that_comes_up_later_is_found_and_the_next_attempt_is_shown() 
 }
 
 #[tokio::test]
+async fn in_a_long_outage_it_dials_every_few_seconds_while_the_owner_is_there_and_rarely_otherwise() {
+    let server = SshServer::start().await;
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port").port();
+    let long = Duration::from_secs(3600);
+    let pace = RetryPolicy {
+        initial: long,
+        max: long,
+        recent_window: Duration::ZERO,
+        max_while_person: Duration::from_millis(50),
+        ..RetryPolicy::default()
+    };
+    let connector = Connector::Ssh(Ssh { port: nobody, ..server.ssh() });
+    let mut link = Link::new(connector, server.credentials()).with_retry_policy(pace);
+    let (handle, mut status) = (link.handle(), link.handle().status());
+    let waiting = tokio::spawn(async move { link.connect(nothing).await.welcome().epoch });
+    let next_in = |now: &LinkStatus| match now {
+        LinkStatus::Disconnected { next_attempt_at: Some(next), .. } => {
+            Some(next.0.duration_since(Timestamp::now().0).as_secs())
+        }
+        _ => None,
+    };
+    until(&mut status, |now| next_in(now).is_some_and(|seconds| seconds > 1000)).await;
+    handle.note_person();
+    until(&mut status, |now| next_in(now).is_some_and(|seconds| seconds < 10)).await;
+    for _ in 0..3 {
+        until(&mut status, |now| *now == LinkStatus::Connecting).await;
+        until(&mut status, |now| next_in(now).is_some_and(|seconds| seconds < 10)).await;
+    }
+    waiting.abort();
+}
+
+#[tokio::test]
 async fn a_changed_host_key_is_not_tried_again_until_a_person_says_so() {
     let mut server = SshServer::start().await;
     server.echo();
@@ -144,6 +176,34 @@ async fn a_refusal_is_the_status_and_a_kick_asks_again() {
     let session = soon("welcomed", waiting).await.expect("no panic");
     assert_eq!(session.gateway_version(), VERSION);
     drop(side);
+}
+
+#[tokio::test]
+async fn a_pause_that_a_gateway_asks_for_is_shown_as_long_as_it_is_kept() {
+    let refused = SessionRefusal {
+        code: RefusedCode::UnknownDevice,
+        message: "not paired".to_owned(),
+        should_retry: true,
+        retry_after_s: Some(86_400),
+        gateway_version: VERSION.to_owned(),
+        device_version: None,
+        upgrade: None,
+    };
+    let refusing = FakeGateway { refuse: Some(refused), ..FakeGateway::new() };
+    let (connector, mut streams) = pipe();
+    let mut link = Link::new(connector, somebody(&refusing));
+    let mut status = link.handle().status();
+    let waiting = tokio::spawn(async move { link.connect(nothing).await });
+    let first = soon("dialled", streams.recv()).await.expect("a stream");
+    assert!(refusing.greet(first).await.is_none());
+    let shown = until(&mut status, |now| matches!(now, LinkStatus::Refused { .. })).await;
+    let LinkStatus::Refused { refused, next_attempt_at: Some(at) } = shown else {
+        panic!("it is tried again: {shown:?}")
+    };
+    assert_eq!(refused.retry_after_s, Some(300));
+    let pause = at.0.as_second() - deskgate_protocol::Timestamp::now().0.as_second();
+    assert!((250..=301).contains(&pause), "{pause} s");
+    waiting.abort();
 }
 
 #[tokio::test]

@@ -201,6 +201,22 @@ async fn who_says_no_or_takes_too_long_is_not_signed_in_and_hears_why() {
 }
 
 #[tokio::test]
+async fn a_new_sign_in_that_fails_is_told_beside_the_old_one_that_stays() {
+    let world = SignInSite::new().await;
+    world.signed_in(tokens("old", Some("refresh-1"), 3600)).await;
+    assert_eq!(world.keeper.last_failure(&world.gateway()), None);
+    for (error, why) in [("expired_token", "expired"), ("access_denied", "was refused")] {
+        world.answers([no(error)]);
+        assert!(matches!(world.sign_in().await, AccountStatus::SignedIn { .. }), "{error}");
+        let said = world.keeper.last_failure(&world.gateway()).expect("it failed");
+        assert!(said.contains(why), "{said}");
+        assert_eq!(world.token().await.expect("the old one is good"), "old");
+    }
+    world.signed_in(tokens("anew", Some("refresh-9"), 3600)).await;
+    assert_eq!(world.keeper.last_failure(&world.gateway()), None);
+}
+
+#[tokio::test]
 async fn a_sign_in_that_nobody_waits_for_any_more_asks_nothing_more() {
     let world = SignInSite::new().await;
     world.answers([no("authorization_pending"), no("authorization_pending"), tokens("access", None, 3600)]);

@@ -3,5 +3,6 @@
 mod connection;
 mod fixture;
 mod mcp;
+mod sessions;
 mod settings;
 mod without_gateway;

@@ -83,7 +83,7 @@ where
                 // The call itself ends the run.
                 ChangeError::Access(AccessError::Gone) => Ok(Plan { place: None, shown: PlanPreview::Arguments }),
                 ChangeError::Access(error) => Err(ToolOutput::error(error.to_string())),
-                ChangeError::Rule(text) => Err(ToolOutput::error(text)),
+                ChangeError::Rule(text) | ChangeError::Outdated(text) => Err(ToolOutput::error(text)),
             })
         });
         match looked.await.map_err(tokio::task::JoinError::try_into_panic) {

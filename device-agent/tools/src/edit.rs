@@ -10,10 +10,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::writer::FileChanger;
+use super::writer::{FileChanger, JournalRoom};
 use crate::engine::access::AccessError;
 use crate::engine::change::{ChangeError, ChangeTarget, FileChange};
-use crate::engine::seen_files::{MAX_CHANGED_FILE_BYTES, SeenFiles};
+use crate::engine::seen_files::{MAX_CHANGED_FILE_BYTES, SeenBy, SeenFiles};
 use crate::engine::text::{FileText, ReplaceError};
 use crate::engine::workspace::Workspace;
 
@@ -30,8 +30,8 @@ struct EditArguments {
 }
 
 impl EditTool {
-    pub(super) fn new(workspace: Arc<Workspace>, known: Arc<SeenFiles>) -> Self {
-        Self(FileChanger::new(ToolName::Edit, workspace, known))
+    pub(super) fn new(workspace: Arc<Workspace>, known: Arc<SeenFiles>, room: Arc<JournalRoom>) -> Self {
+        Self(FileChanger::new(ToolName::Edit, workspace, known, room))
     }
 }
 
@@ -65,7 +65,11 @@ impl Tool for EditTool {
     }
 
     fn plan(&self, arguments: &Value) -> BoxFuture<'static, Result<Plan, ToolOutput>> {
-        self.0.plan(arguments, prepare)
+        self.0.plan(arguments, SeenBy::Run, prepare)
+    }
+
+    fn plan_again(&self, arguments: &Value) -> BoxFuture<'static, Result<Plan, ToolOutput>> {
+        self.0.plan(arguments, SeenBy::Person, prepare)
     }
 
     fn run(&self, arguments: Value, stop: CancellationToken) -> BoxFuture<'static, ToolResult> {
@@ -76,6 +80,7 @@ impl Tool for EditTool {
 fn prepare<'a>(
     workspace: &'a Workspace,
     known: &SeenFiles,
+    seen_by: SeenBy,
     arguments: &EditArguments,
 ) -> Result<FileChange<'a>, ChangeError> {
     let EditArguments { file_path, old_string, new_string, replace_all } = arguments;
@@ -85,7 +90,7 @@ fn prepare<'a>(
     if old_string == new_string {
         return Err(ChangeError::rule("old_string and new_string are the same: nothing would change."));
     }
-    let target = ChangeTarget::find(workspace, known, file_path)?;
+    let target = ChangeTarget::find(workspace, known, seen_by, file_path)?;
     let text = target.text().ok_or(AccessError::Missing)?;
     let replaced = FileText::new(text).replace(old_string, new_string, *replace_all, MAX_CHANGED_FILE_BYTES);
     let (after, places, line) = replaced.map_err(|error| match error {

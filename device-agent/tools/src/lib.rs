@@ -34,5 +34,6 @@ pub mod toolbox;
 mod write;
 mod writer;
 
+pub use bash::spec as bash_spec;
 pub use engine::workspace;
 pub use toolbox::{Toolbox, ToolboxError};

@@ -15,6 +15,7 @@ use crate::engine::access::AccessError;
 use crate::engine::seen_files::SeenFiles;
 use crate::engine::workspace::{Workspace, WorkspaceError, WorkspaceOptions};
 use crate::sandbox::{CommandLimits, Sandbox, SandboxError};
+use crate::writer::JournalRoom;
 use crate::{bash, edit, fetch, glob, grep, read, skill, write};
 
 /// Why a run's tools cannot be opened.
@@ -60,6 +61,7 @@ impl Toolbox {
         }
         let workspace = Arc::new(Workspace::open(options)?);
         let known = Arc::new(SeenFiles::default());
+        let room = Arc::new(JournalRoom::of(options.own_folder));
         let seen_by = |name: &ToolName| match (name, rules.hidden_from(name.as_str())) {
             // A tool that changes a file is judged by its path, which no link can exchange.
             (ToolName::Read | ToolName::Grep | ToolName::Glob, hidden) if !hidden.is_empty() => {
@@ -73,8 +75,8 @@ impl Toolbox {
                 ToolName::Read => Box::new(read::ReadTool::new(workspace, known, reads)),
                 ToolName::Grep => Box::new(grep::GrepTool::new(workspace)),
                 ToolName::Glob => Box::new(glob::GlobTool::new(workspace)),
-                ToolName::Edit => Box::new(edit::EditTool::new(workspace, known)),
-                ToolName::Write => Box::new(write::WriteTool::new(workspace, known)),
+                ToolName::Edit => Box::new(edit::EditTool::new(workspace, known, Arc::clone(&room))),
+                ToolName::Write => Box::new(write::WriteTool::new(workspace, known, Arc::clone(&room))),
                 ToolName::Bash => {
                     let sandbox =
                         Sandbox::open(workspace, options.own_folder, options.network, CommandLimits::default())?;
@@ -109,6 +111,11 @@ impl Toolbox {
     /// What a call would do; `None` if the run has no tool of this name.
     pub fn plan(&self, name: &str, arguments: &Value) -> Option<BoxFuture<'static, Result<Plan, ToolOutput>>> {
         self.find(name).map(|tool| tool.plan(arguments))
+    }
+
+    /// What a call that a person has allowed would do now; `None` if the run has no tool of this name.
+    pub fn plan_again(&self, name: &str, arguments: &Value) -> Option<BoxFuture<'static, Result<Plan, ToolOutput>>> {
+        self.find(name).map(|tool| tool.plan_again(arguments))
     }
 
     /// Runs one call. An unknown tool name gives an error output, like any other mistake of a model. A call does not

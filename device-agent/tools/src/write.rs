@@ -10,9 +10,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::writer::FileChanger;
+use super::writer::{FileChanger, JournalRoom};
 use crate::engine::change::{ChangeError, ChangeTarget, FileChange};
-use crate::engine::seen_files::SeenFiles;
+use crate::engine::seen_files::{SeenBy, SeenFiles};
 use crate::engine::text::FileText;
 use crate::engine::workspace::Workspace;
 
@@ -26,8 +26,8 @@ struct WriteArguments {
 }
 
 impl WriteTool {
-    pub(super) fn new(workspace: Arc<Workspace>, known: Arc<SeenFiles>) -> Self {
-        Self(FileChanger::new(ToolName::Write, workspace, known))
+    pub(super) fn new(workspace: Arc<Workspace>, known: Arc<SeenFiles>, room: Arc<JournalRoom>) -> Self {
+        Self(FileChanger::new(ToolName::Write, workspace, known, room))
     }
 }
 
@@ -59,7 +59,11 @@ impl Tool for WriteTool {
     }
 
     fn plan(&self, arguments: &Value) -> BoxFuture<'static, Result<Plan, ToolOutput>> {
-        self.0.plan(arguments, prepare)
+        self.0.plan(arguments, SeenBy::Run, prepare)
+    }
+
+    fn plan_again(&self, arguments: &Value) -> BoxFuture<'static, Result<Plan, ToolOutput>> {
+        self.0.plan(arguments, SeenBy::Person, prepare)
     }
 
     fn run(&self, arguments: Value, stop: CancellationToken) -> BoxFuture<'static, ToolResult> {
@@ -70,9 +74,10 @@ impl Tool for WriteTool {
 fn prepare<'a>(
     workspace: &'a Workspace,
     known: &SeenFiles,
+    seen_by: SeenBy,
     arguments: &WriteArguments,
 ) -> Result<FileChange<'a>, ChangeError> {
-    let target = ChangeTarget::find(workspace, known, &arguments.file_path)?;
+    let target = ChangeTarget::find(workspace, known, seen_by, &arguments.file_path)?;
     let (after, done) = match target.text() {
         Some(before) => (FileText::new(before).exchange(&arguments.content), "replaced"),
         None => (arguments.content.clone(), "created"),

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use instant_acme::{
-    Account, AccountBuilder, AccountCredentials, AuthorizationStatus, ChallengeType, Identifier, NewAccount, NewOrder,
-    Order, OrderStatus, RetryPolicy,
+    Account, AccountBuilder, AccountCredentials, AuthorizationStatus, ChallengeType, ExternalAccountKey, Identifier,
+    NewAccount, NewOrder, Order, OrderStatus, RetryPolicy,
 };
 
 use super::challenge::LOOKUP_TTL;
@@ -144,7 +144,7 @@ async fn why_not(order: &mut Order) -> Result<OrderError, OrderError> {
 }
 
 async fn account(settings: &AcmeSettings, store: &Store, cipher: &DataCipher) -> Result<Account, OrderError> {
-    let AcmeSettings { directory_url, contact, .. } = settings;
+    let AcmeSettings { directory_url, contact, external_account, .. } = settings;
     let place = format!("account {directory_url} {contact}");
     if let Some(sealed) = store.acme_account(directory_url, contact).await? {
         let credentials: AccountCredentials =
@@ -154,7 +154,8 @@ async fn account(settings: &AcmeSettings, store: &Store, cipher: &DataCipher) ->
     let contacts: &[&str] = if contact.is_empty() { &[] } else { &[contact] };
     // The configuration check has refused other settings.
     let wanted = NewAccount { contact: contacts, terms_of_service_agreed: true, only_return_existing: false };
-    let (account, credentials) = client(settings)?.create(&wanted, directory_url.clone(), None).await?;
+    let external = external_account.as_ref().map(|of| ExternalAccountKey::new(of.key_id.clone(), &of.key));
+    let (account, credentials) = client(settings)?.create(&wanted, directory_url.clone(), external.as_ref()).await?;
     let secret = serde_json::to_vec(&credentials).map_err(instant_acme::Error::from)?;
     store.set_acme_account(directory_url, contact, Some(&cipher.encrypt(&secret, &place))).await?;
     tracing::info!(account = account.id(), "an account was made at the certificate authority");

@@ -148,7 +148,7 @@ impl CertificateRenewer {
         }
         let key = self.cipher.decrypt(&issued.sealed_key, &self.place())?;
         let config = tls::serving(certificates(&issued.chain)?, PrivateKeyDer::from_pem_slice(&key)?)?;
-        self.tls.show(config);
+        self.tls.show(config, Some(issued.valid_until.0));
         self.shown = digest;
         tracing::info!(domains = self.subject.domains, valid_until = %issued.valid_until, "a certificate is shown");
         Ok(())

@@ -1,5 +1,7 @@
 //! Checks of configuration and surroundings before the gateway starts.
 
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
@@ -12,6 +14,7 @@ use crate::config::Config;
 use crate::descriptors::DescriptorLimit;
 use crate::encryption::DataCipher;
 use crate::store::Database;
+use crate::store::disk::DiskRoom;
 use crate::store::migrate::{self, SchemaStatus};
 use crate::tls;
 use deskgate_program::exit::{Exit, Failure};
@@ -72,12 +75,122 @@ pub async fn run(config: &Config, descriptors: DescriptorLimit) -> Vec<Finding> 
         control_token(config),
         sealing_key(config),
         certificate(config),
+        certificate_name(config),
+        public_address(config),
+        disk(config),
+        Finding::of("destinations", config.describe_destinations(), |rules| rules),
         open_files(descriptors),
         socket("control socket", &config.control_socket()),
         socket("administrator's socket", &config.admin_socket()),
     ];
+    findings.extend(ports(config));
     findings.extend(database(config).await);
     findings
+}
+
+/// Whether each listener's address is free, or this gateway's own.
+fn ports(config: &Config) -> Vec<Finding> {
+    let Ok(listeners) = config.listeners() else { return Vec::new() };
+    let runs = match std::os::unix::net::UnixStream::connect(config.admin_socket()) {
+        Ok(_) => true,
+        // Somebody listens there who does not admit this account.
+        Err(error) => error.kind() == ErrorKind::PermissionDenied,
+    };
+    listeners.into_iter().map(|(key, address)| port(key, address, runs)).collect()
+}
+
+fn port(key: &'static str, address: SocketAddr, runs: bool) -> Finding {
+    let found = |verdict, detail: &str| {
+        // Who has the port may be gone when the gateway starts.
+        Finding::new(key, verdict, format!("{address} {detail}")).ending(Exit::CannotReach)
+    };
+    match TcpListener::bind(address).map_err(|error| error.kind()) {
+        Ok(_) => found(CheckStatus::Pass, "is free"),
+        Err(ErrorKind::AddrInUse) if runs => found(CheckStatus::Pass, "is in use, and a gateway runs here"),
+        Err(ErrorKind::AddrInUse) => {
+            found(CheckStatus::Fail, "is in use by another program. See which: ss -ltnp. End it, or name another port")
+        }
+        Err(ErrorKind::AddrNotAvailable) => {
+            found(CheckStatus::Fail, "is no address of this computer. See them: ip address")
+        }
+        Err(ErrorKind::PermissionDenied) => found(CheckStatus::Skip, "cannot be tried by this account"),
+        Err(kind) => found(CheckStatus::Fail, &format!("cannot be used: {kind}")),
+    }
+}
+
+/// Whether the certificate is for the name that callers use.
+fn certificate_name(config: &Config) -> Finding {
+    let name = "certificate's name";
+    let skipped = |why: &str| Finding::new(name, CheckStatus::Skip, why);
+    let Ok(Some(url)) = config.public_url() else { return skipped("server.public_url names no host") };
+    let Some(host) = url.host_str() else { return skipped("server.public_url names no host") };
+    let host = host.trim_matches(['[', ']']);
+    let wrong = |detail: String| {
+        let detail = format!("{detail}, and server.public_url has {host}: callers refuse it");
+        Finding::new(name, CheckStatus::Fail, detail).ending(Exit::CannotReach)
+    };
+    match (config.tls_files(), config.acme()) {
+        (Ok(Some(files)), _) => {
+            let Ok(leaf) = tls::leaf(&files.certificate) else { return skipped("the certificate cannot be read") };
+            match tls::is_for(&leaf, host) {
+                true => Finding::new(name, CheckStatus::Pass, format!("it is for {host}")),
+                // A proxy before this gateway has the certificate that callers see.
+                false if config.trusted_proxies().is_ok_and(|proxies| !proxies.is_empty()) => {
+                    skipped("callers see that of the proxies before this gateway")
+                }
+                false => wrong(format!("{} is for another name", files.certificate.display())),
+            }
+        }
+        (_, Ok(Some(acme))) if acme.domains.iter().any(|domain| domain.eq_ignore_ascii_case(host)) => {
+            Finding::new(name, CheckStatus::Pass, format!("it is ordered for {host}"))
+        }
+        (_, Ok(Some(acme))) => wrong(format!("it is ordered for {}", acme.domains.join(", "))),
+        _ => skipped("this gateway does no TLS"),
+    }
+}
+
+/// Whether callers' keys can be read on the way.
+fn public_address(config: &Config) -> Finding {
+    let name = "public URL";
+    let url = match config.public_url() {
+        Ok(Some(url)) => url,
+        Ok(None) => return Finding::new(name, CheckStatus::Skip, "the listening address is told to desktops"),
+        Err(error) => return Finding::new(name, CheckStatus::Fail, error.to_string()),
+    };
+    let is_loopback = match url.host() {
+        Some(url::Host::Domain(domain)) => domain == "localhost",
+        Some(url::Host::Ipv4(address)) => address.is_loopback(),
+        Some(url::Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    };
+    if url.scheme() == "https" || is_loopback {
+        return Finding::new(name, CheckStatus::Pass, url.as_str().trim_end_matches('/'));
+    }
+    let detail = format!("{url} is plain HTTP: keys and results can be read on the way");
+    let behind = [config.balancers("server"), config.trusted_proxies()];
+    match behind.into_iter().any(|networks| networks.is_ok_and(|some| !some.is_empty())) {
+        true => Finding::new(name, CheckStatus::Warn, format!("{detail}, up to the balancer at least")),
+        false => {
+            Finding::new(name, CheckStatus::Fail, format!("{detail}. Write it with https://")).ending(Exit::CannotReach)
+        }
+    }
+}
+
+/// Room for the gateway's own files, and its own database if it has one.
+fn disk(config: &Config) -> Finding {
+    let (name, folder) = ("disk", config.state_dir());
+    match DiskRoom::of(&folder) {
+        Ok(room) => {
+            let detail = format!("{} MiB are free at {}", room.free_mib(), folder.display());
+            let verdict = match room {
+                room if room.is_full() => CheckStatus::Fail,
+                room if room.is_low() => CheckStatus::Warn,
+                _ => return Finding::new(name, CheckStatus::Pass, detail),
+            };
+            Finding::new(name, verdict, format!("{detail}. Make room, or give the disk more")).ending(Exit::CannotReach)
+        }
+        Err(error) => Finding::new(name, CheckStatus::Skip, format!("{}: {error}", folder.display())),
+    }
 }
 
 /// What keeps a gateway from starting: the worst finding, as the start itself would end. A database that does not
@@ -242,8 +355,15 @@ async fn database(config: &Config) -> Vec<Finding> {
         Ok(connected) => connected,
         Err(error) => return vec![Finding::new(name, CheckStatus::Fail, error.to_string()).ending(Exit::CannotReach)],
     };
-    let server = crate::store::check_server(&client).await;
+    let server = database.check(&client).await;
+    let is_usable = server.is_ok();
     let mut findings = vec![Finding::of("PostgreSQL", server, |version| version)];
+    if !is_usable {
+        return findings;
+    }
+    if let Some(weakness) = database.weakness() {
+        findings.push(Finding::new("database TLS", CheckStatus::Warn, weakness));
+    }
     findings.push(match migrate::schema_status(&client).await {
         Ok(SchemaStatus::Current) => Finding::new(name, CheckStatus::Pass, "reached, and its schema is current"),
         Ok(SchemaStatus::Behind { applied }) => {

@@ -70,6 +70,15 @@ pub(super) async fn devices(socket: &Path) -> Result<Vec<DeviceView>, Failure> {
     }
 }
 
+/// As [`find`]; without a name or identifier it says what there is, and `command` is what to type.
+pub(super) async fn find_or_ask(socket: &Path, wanted: Option<&str>, command: &str) -> Result<DeviceView, Failure> {
+    if let Some(wanted) = wanted {
+        return find(socket, wanted).await;
+    }
+    let there = devices(socket).await?.into_iter().map(|device| (device.name, device.device_id.to_string()));
+    Err(DEVICES.ask_for_one(command, there))
+}
+
 /// A device by its identifier, or by a name that only one has.
 pub(super) async fn find(socket: &Path, wanted: &str) -> Result<DeviceView, Failure> {
     let mut matching: Vec<_> = devices(socket).await?;

@@ -9,12 +9,12 @@ use deskgate_protocol::DeviceId;
 use deskgate_protocol::management::Application;
 use serde_json::json;
 
-use super::client::{done, find, risk, send_request, unexpected};
+use super::client::{done, find, find_or_ask, risk, send_request, unexpected};
 use super::{AdminReply, AdminRequest, DeviceView, Invitation, applications, deliveries, host_key, runs};
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::Output;
 use deskgate_program::records::{self, Detail};
-use deskgate_program::terminal;
+use deskgate_program::{terminal, text_file};
 
 /// `deskgate-gateway admin …`
 #[derive(Debug, Subcommand)]
@@ -68,12 +68,12 @@ pub enum DeviceCommand {
     /// One device
     Show {
         /// Its name or identifier
-        device: String,
+        device: Option<String>,
     },
     /// End a device: its key is refused, its queued runs are cancelled, its started runs fail
     Revoke {
         /// Its name or identifier
-        device: String,
+        device: Option<String>,
         /// Disable its applications too: a device that is never paired again needs none
         #[arg(long)]
         disable_applications: bool,
@@ -84,9 +84,9 @@ pub enum DeviceCommand {
     /// Give a device another name
     Rename {
         /// Its name or identifier
-        device: String,
+        device: Option<String>,
         /// Its new name
-        name: String,
+        name: Option<String>,
     },
 }
 
@@ -129,12 +129,14 @@ pub async fn run(socket: &Path, command: AdminCommand, out: Output) -> Result<()
             Ok(())
         }
         AdminCommand::Device(DeviceCommand::Show { device }) => {
-            let device = find(socket, &device).await?;
+            let command = "deskgate-gateway admin device show DEVICE";
+            let device = find_or_ask(socket, device.as_deref(), command).await?;
             out.result("device/1", &device, || show(&device));
             Ok(())
         }
         AdminCommand::Device(DeviceCommand::Revoke { device, disable_applications, accept_risk }) => {
-            let device = find(socket, &device).await?;
+            let command = "deskgate-gateway admin device revoke DEVICE";
+            let device = find_or_ask(socket, device.as_deref(), command).await?;
             if !risk(accept_risk.as_deref(), "interrupt-runs")? {
                 return Err(Failure::new(
                     Exit::Refused,
@@ -158,6 +160,11 @@ pub async fn run(socket: &Path, command: AdminCommand, out: Output) -> Result<()
             Ok(())
         }
         AdminCommand::Device(DeviceCommand::Rename { device, name }) => {
+            let command = "deskgate-gateway admin device rename DEVICE NAME";
+            // With one word nobody knows whether it is the old name or the new one.
+            let Some((device, name)) = device.zip(name) else {
+                return find_or_ask(socket, None, command).await.map(drop);
+            };
             let device_id = find(socket, &device).await?.device_id;
             done(socket, AdminRequest::DeviceRename { device_id, name: name.clone() }).await?;
             out.result("device/1", &json!({ "device_id": device_id, "name": name }), || {
@@ -193,9 +200,8 @@ pub async fn reload(socket: &Path, out: Output) -> Result<(), Failure> {
 }
 
 async fn add(socket: &Path, file: &Path, print_authorized_keys: bool, out: Output) -> Result<(), Failure> {
-    let read =
-        if file == Path::new("-") { std::io::read_to_string(std::io::stdin()) } else { std::fs::read_to_string(file) };
-    let file = read.map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}", file.display())))?;
+    let file =
+        text_file::read(file).map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}", file.display())))?;
     let (device, invitation) = match send_request(socket, AdminRequest::DeviceAdd { file }).await? {
         AdminReply::Paired(paired) => (paired.device, paired.invitation),
         other => return Err(unexpected(&other)),

@@ -166,7 +166,9 @@ impl From<ManagementError> for AdminReply {
         let code = match error.code {
             ManagementErrorCode::Invalid => AdminErrorCode::Invalid,
             ManagementErrorCode::NotFound => AdminErrorCode::NotFound,
-            ManagementErrorCode::Conflict | ManagementErrorCode::AdministratorOnly => AdminErrorCode::Refused,
+            ManagementErrorCode::Conflict
+            | ManagementErrorCode::AdministratorOnly
+            | ManagementErrorCode::QuotaReached => AdminErrorCode::Refused,
             ManagementErrorCode::Unavailable => AdminErrorCode::Unavailable,
         };
         no(code, error.message)

@@ -25,6 +25,7 @@ use tokio_rustls::TlsConnector;
 
 use super::connection_pool::{ConnectionPool, PooledConnection};
 use crate::domain::destinations::Destination;
+use crate::networks::destinations::AddressRules;
 use crate::tls::{self, RootsError};
 
 /// How long each part may take.
@@ -86,14 +87,14 @@ pub struct CallbackSender {
 }
 
 impl CallbackSender {
-    /// Trusts the system's authorities, and those in `ca_file` (PEM) beside them.
+    /// Trusts the system's authorities, and those in `ca_file` (PEM) beside them. Connects only where `rules` allow.
     ///
     /// # Errors
     /// `ca_file` cannot be read or holds no certificate.
-    pub fn new(ca_file: Option<&Path>) -> Result<Self, RootsError> {
+    pub fn new(ca_file: Option<&Path>, rules: AddressRules) -> Result<Self, RootsError> {
         let tls = TlsConnector::from(Arc::new(tls::client(ca_file)?));
         Ok(Self {
-            lookup: PublicLookup::of_the_system(),
+            lookup: PublicLookup::of_the_system().allowing(move |address| rules.allow(address)),
             kept: ConnectionPool::default(),
             tls,
             patience: SEND_TIMEOUTS,
@@ -272,7 +273,10 @@ mod tests {
             Self {
                 listener: TcpListener::bind(("127.0.0.1", 0)).await.unwrap(),
                 tls: TlsAcceptor::from(Arc::new(config)),
-                sender: CallbackSender { patience: SHORT_TIMEOUTS, ..CallbackSender::new(Some(&ca_file)).unwrap() },
+                sender: CallbackSender {
+                    patience: SHORT_TIMEOUTS,
+                    ..CallbackSender::new(Some(&ca_file), AddressRules::default()).unwrap()
+                },
                 to: Destination::parse("https://hooks.example.com/in?x=1").unwrap(),
             }
         }

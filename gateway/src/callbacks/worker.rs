@@ -210,6 +210,10 @@ impl<P: DeliveryTransport> DeliveryWorker<P> {
             tracing::warn!(app_id = %off.app_id, why = %off.why, "nothing is sent to this callback any more");
         }
         for FinishedAttempt { to, outcome, .. } in self.unwritten.drain(..) {
+            if outcome.becomes == Disposition::GivenBack {
+                self.limits.leave_to_others(to);
+                continue;
+            }
             self.limits.end(to, outcome.becomes == Disposition::Delivered);
             self.store.metrics().callback_attempted(counted(&outcome));
             tracing::debug!(delivery_id = %outcome.delivery_id, attempt = outcome.attempt,
@@ -226,6 +230,6 @@ fn counted(outcome: &AttemptOutcome) -> &'static str {
         (Disposition::Delivered, _) => "delivered",
         (_, Some(DeliveryErrorCode::HostNotAllowed | DeliveryErrorCode::HostNotPublic)) => "blocked",
         (Disposition::Again(_), _) => "retry",
-        (Disposition::Exhausted | Disposition::Discarded, _) => "exhausted",
+        (Disposition::Exhausted | Disposition::Discarded | Disposition::GivenBack, _) => "exhausted",
     }
 }

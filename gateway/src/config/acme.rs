@@ -3,7 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Config, ConfigError};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+use super::{Config, ConfigError, read_secret};
 
 /// Settings of the public listener's certificates from a certificate authority (ACME, RFC 8555).
 #[derive(Clone, Debug)]
@@ -16,8 +19,26 @@ pub struct AcmeSettings {
     pub directory_url: String,
     /// The root to trust for the authority, PEM, instead of the system's.
     pub ca_file: Option<PathBuf>,
+    /// The account that its operator has at the authority, for authorities that ask for one.
+    pub external_account: Option<ExternalAccount>,
     /// The timings of orders.
     pub clocks: AcmeTimings,
+}
+
+/// An account at the authority that is bound to the one that the gateway makes (RFC 8555, section 7.3.4). `Debug` shows
+/// its identifier only.
+#[derive(Clone)]
+pub struct ExternalAccount {
+    /// The identifier of its key.
+    pub key_id: String,
+    /// Its HMAC key.
+    pub key: Vec<u8>,
+}
+
+impl std::fmt::Debug for ExternalAccount {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ExternalAccount({:?})", self.key_id)
+    }
 }
 
 /// The timings of a certificate's renewal.
@@ -54,8 +75,8 @@ impl Config {
     ///
     /// # Errors
     /// [`ConfigError::Value`]: domains are set, and this program has no ACME, certificate files are set too, the terms
-    /// are not accepted, the directory does not begin with `https://`, the contact is not an e-mail address, or a
-    /// domain is a wildcard or not a domain name.
+    /// are not accepted, the directory does not begin with `https://`, the contact is not an e-mail address, a domain is
+    /// a wildcard or not a domain name, or of the external account one part is missing or its key cannot be read.
     pub fn acme(&self) -> Result<Option<AcmeSettings>, ConfigError> {
         if self.text("server.acme.domains").is_empty() {
             return Ok(None);
@@ -83,7 +104,26 @@ impl Config {
             _ => return Err(self.needed("server.acme.contact", "an e-mail address")),
         };
         let (domains, ca_file) = (self.domains()?, self.path("server.acme.ca_file"));
-        Ok(Some(AcmeSettings { domains, contact, directory_url, ca_file, clocks: AcmeTimings::default() }))
+        let (external_account, clocks) = (self.external_account()?, AcmeTimings::default());
+        Ok(Some(AcmeSettings { domains, contact, directory_url, ca_file, external_account, clocks }))
+    }
+
+    fn external_account(&self) -> Result<Option<ExternalAccount>, ConfigError> {
+        let (id, file) = ("server.acme.eab_key_id", "server.acme.eab_key_file");
+        let path = match (self.text(id), self.path(file)) {
+            ("", None) => return Ok(None),
+            ("", Some(_)) => return Err(self.needed(id, "the identifier that the authority gave with the key")),
+            (_, None) => {
+                return Err(self.needed(file, "a file with the key that the authority gave with the identifier"));
+            }
+            (_, Some(path)) => path,
+        };
+        let text = read_secret(&path)?;
+        // Authorities give it in base64url; some with padding.
+        let key = URL_SAFE_NO_PAD.decode(text.trim_end_matches('='));
+        let wrong = "the file holds no key in base64url, as the authority shows it";
+        let key = key.ok().filter(|key| !key.is_empty()).ok_or_else(|| self.refused(file, wrong))?;
+        Ok(Some(ExternalAccount { key_id: self.text(id).to_owned(), key }))
     }
 
     fn domains(&self) -> Result<Vec<String>, ConfigError> {
@@ -132,6 +172,25 @@ mod tests {
         assert_eq!(acme.domains, ["a.example.com", "b.example.com"]);
         assert_eq!(acme.contact, "mailto:a@b.c");
         assert!(acme.directory_url.starts_with("https://acme-v02.api.letsencrypt.org/"));
+    }
+
+    #[test]
+    fn an_external_account_needs_identifier_and_key_and_its_key_is_shown_nowhere() {
+        let folder = tempfile::tempdir().unwrap();
+        let (good, bad) = (folder.path().join("good"), folder.path().join("bad"));
+        std::fs::write(&good, "c2VjcmV0LWtleQ==\n").unwrap();
+        std::fs::write(&bad, "not base64url!").unwrap();
+        let of = |id: &str, file: &std::path::Path| {
+            acme(&format!("domains = \"a.b\"\neab_key_id = \"{id}\"\neab_key_file = \"{}\"", file.display()))
+        };
+        let nowhere = std::path::Path::new("");
+        let account = of("kid-1", &good).unwrap().unwrap().external_account.unwrap();
+        assert_eq!((account.key_id.as_str(), account.key.as_slice()), ("kid-1", &b"secret-key"[..]));
+        assert_eq!(format!("{account:?}"), "ExternalAccount(\"kid-1\")");
+        assert!(of("", nowhere).unwrap().unwrap().external_account.is_none());
+        assert!(of("kid-1", nowhere).unwrap_err().contains("server.acme.eab_key_file"));
+        assert!(of("", &good).unwrap_err().contains("server.acme.eab_key_id"));
+        assert!(of("kid-1", &bad).unwrap_err().contains("base64url"));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use url::{Host, Url};
 
 use super::{Config, ConfigError, Origin};
+use crate::networks::destinations::AddressRules;
 
 /// Settings of hosted mode: devices connect over the public listener, with access tokens of one issuer.
 #[derive(Clone, Debug)]
@@ -29,6 +30,8 @@ pub struct HostedSettings {
     pub devices_per_account: u32,
     /// Authorities to trust for the issuer beside the system's, PEM.
     pub ca_file: Option<PathBuf>,
+    /// Where the issuer's documents may be fetched from.
+    pub addresses: AddressRules,
 }
 
 /// A signature by a private key (RFC 7518, RFC 8037). Shared secrets and unsigned tokens are excluded.
@@ -99,7 +102,7 @@ pub fn is_guarded(url: &Url) -> bool {
     url.scheme() == "https" || (url.scheme() == "http" && here)
 }
 
-const HOSTED_KEYS: [&str; 7] = [
+const HOSTED_KEYS: [&str; 8] = [
     "hosted.audience",
     "hosted.client_id",
     "hosted.scopes",
@@ -107,6 +110,7 @@ const HOSTED_KEYS: [&str; 7] = [
     "hosted.plain_tokens",
     "hosted.devices_per_account",
     "hosted.ca_file",
+    "hosted.allowed_networks",
 ];
 
 impl Config {
@@ -116,7 +120,7 @@ impl Config {
     /// [`ConfigError::Value`]: another setting of hosted mode is set without `hosted.issuer`; the issuer or
     /// `server.public_url` is not an `https://` address without query and user (`http://` on loopback only); the public
     /// address is missing beyond loopback; the client identifier is missing; or an algorithm, the number of devices or
-    /// `hosted.plain_tokens` is not a valid value. With no public address also an error of [`Config::listen`].
+    /// `hosted.plain_tokens` is not a valid value; or `hosted.allowed_networks` has no ranges. With no public address also an error of [`Config::listen`].
     pub fn hosted(&self) -> Result<Option<HostedSettings>, ConfigError> {
         let issuer_text = self.text("hosted.issuer").to_owned();
         if issuer_text.is_empty() {
@@ -146,6 +150,10 @@ impl Config {
             plain_tokens: self.parse("hosted.plain_tokens", "true or false")?,
             devices_per_account,
             ca_file: self.path("hosted.ca_file"),
+            addresses: AddressRules {
+                allowed: self.networks("hosted.allowed_networks")?,
+                ..self.callback_addresses()?
+            },
         }))
     }
 

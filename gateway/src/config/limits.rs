@@ -7,10 +7,24 @@ use super::{Config, ConfigError};
 use crate::domain::CallerLimits;
 use crate::domain::body_quota::MAX_BODY_BYTES;
 use crate::domain::devices::SessionTimings;
+use crate::domain::quotas::{QuotaKind, Quotas};
 use crate::domain::rates::Rate;
 
 /// More than one machine can answer in a second.
 const MAX_RATE_PER_SECOND: u32 = 1_000_000;
+/// More than anybody looks after.
+const MAX_QUOTA: u32 = 1_000_000;
+/// The settings of the quotas, in their order.
+const QUOTA_KEYS: [&str; QuotaKind::ALL.len()] = [
+    "limits.applications_per_device",
+    "limits.applications_per_account",
+    "limits.keys_per_application",
+    "limits.services_per_application",
+    "limits.services_per_device",
+    "limits.services_per_account",
+    "limits.webhooks_per_application",
+    "limits.listeners_per_application",
+];
 /// An hour. A longer loss should have been noticed.
 const MAX_INTERVAL_MS: u64 = 3_600_000;
 
@@ -31,7 +45,23 @@ impl Config {
             bodies_per_key: self.at_least("limits.bodies_per_key", 1)?,
             body_bytes_per_key: self.at_least("limits.body_bytes_per_key", MAX_BODY_BYTES)?,
             concurrent_commits: self.parse("limits.concurrent_commits", "a whole number")?,
+            quotas: self.quotas()?,
         })
+    }
+
+    /// The setting of each quota is named as the quota is.
+    fn quotas(&self) -> Result<Quotas, ConfigError> {
+        let mut quotas = Quotas::default();
+        for kind in QuotaKind::ALL {
+            let key = QUOTA_KEYS[kind as usize];
+            let wanted = format!("a whole number from 1 to {MAX_QUOTA}");
+            let limit: u32 = self.parse(key, &wanted)?;
+            if !(1..=MAX_QUOTA).contains(&limit) {
+                return Err(self.needed(key, &wanted));
+            }
+            quotas = quotas.with(kind, limit);
+        }
+        Ok(quotas)
     }
 
     fn at_least(&self, key: &'static str, least: usize) -> Result<usize, ConfigError> {
@@ -72,6 +102,18 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::super::tests::load;
+    use super::*;
+
+    #[test]
+    fn each_quota_has_its_setting_whose_default_is_the_quotas_own() {
+        for (kind, key) in QuotaKind::ALL.into_iter().zip(QUOTA_KEYS) {
+            assert_eq!(key, format!("limits.{kind}"));
+            let quotas = |flags: &[&str]| load("", &[], flags).unwrap().limits().map(|limits| limits.quotas);
+            assert_eq!(quotas(&[]).unwrap().limit(kind), Quotas::default().limit(kind), "{key}");
+            assert_eq!(quotas(&[&format!("{key}=7")]).unwrap().limit(kind), 7, "{key}");
+            assert!(quotas(&[&format!("{key}=0")]).unwrap_err().to_string().contains("from 1"), "{key}");
+        }
+    }
 
     #[test]
     fn clocks_that_could_not_work_are_refused() {

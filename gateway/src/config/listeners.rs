@@ -3,6 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use deskgate_protocol::identity::{InvalidIdentity, PublicKey};
+use url::Url;
+
 use super::{Config, ConfigError};
 use crate::networks::{ForwardedHeader, Networks};
 use crate::tls;
@@ -52,7 +55,16 @@ impl Config {
     /// # Errors
     /// [`ConfigError::Value`]: an entry is neither an address nor a range of addresses.
     pub fn trusted_proxies(&self) -> Result<Networks, ConfigError> {
-        self.parse("server.trusted_proxies", "a list of addresses or ranges, such as 10.0.0.0/8,")
+        self.networks("server.trusted_proxies")
+    }
+
+    /// The balancers before a listener that name the client in a PROXY header: of `server` or of `ssh`.
+    ///
+    /// # Errors
+    /// [`ConfigError::Value`]: an entry is neither an address nor a range of addresses.
+    pub fn balancers(&self, listener: &str) -> Result<Networks, ConfigError> {
+        let key = if listener == "ssh" { "ssh.balancers" } else { "server.balancers" };
+        self.parse(key, "a list of addresses or ranges, such as 10.0.0.0/8,")
     }
 
     /// The header in which the proxies name it.
@@ -102,6 +114,26 @@ impl Config {
         }
     }
 
+    /// The host keys of the sshd before the control socket, as far as they are known.
+    ///
+    /// # Errors
+    /// [`ConfigError::Value`]: a file cannot be read, or holds no Ed25519 public key.
+    pub fn sshd_host_keys(&self) -> Result<Vec<PublicKey>, ConfigError> {
+        let key = "control.sshd_host_keys";
+        let files = self.text(key).split(',').map(str::trim).filter(|file| !file.is_empty());
+        files
+            .map(|file| {
+                let text = std::fs::read_to_string(file);
+                let text = text.map_err(|error| self.refused(key, &format!("{file} cannot be read: {error}")))?;
+                let wrong = |error: InvalidIdentity| {
+                    let hint = "name files such as /etc/ssh/ssh_host_ed25519_key.pub";
+                    self.refused(key, &format!("{file} holds no Ed25519 public key ({error}); {hint}"))
+                };
+                text.parse().map_err(wrong)
+            })
+            .collect()
+    }
+
     /// The SSH listener, if there is to be one.
     ///
     /// # Errors
@@ -112,6 +144,66 @@ impl Config {
             _ => self.parse("ssh.listen", "an address and a port, such as 0.0.0.0:7822,").map(Some),
         }
     }
+}
+
+impl Config {
+    /// The public address, without `/api/v1`, if one is configured.
+    ///
+    /// # Errors
+    /// [`ConfigError::Value`]: the value is not `https://` or `http://` with a host, or has a path, a query, a fragment
+    /// or a user.
+    pub fn public_url(&self) -> Result<Option<Url>, ConfigError> {
+        let (key, text) = ("server.public_url", self.text("server.public_url"));
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let wrong = |why: &str| self.refused(key, &format!("{why}: write it as https://gateway.example.com"));
+        // Without a scheme a host with a port is read as one.
+        if !text.contains("://") {
+            return Err(wrong("it does not begin with https://"));
+        }
+        let url = Url::parse(text).map_err(|error| wrong(&format!("it is no address ({error})")))?;
+        if !matches!(url.scheme(), "https" | "http") || url.host().is_none() {
+            return Err(wrong("it does not begin with https:// and a host"));
+        }
+        if url.path() != "/" {
+            return Err(wrong("it has a path, and the API is below /api/v1 of a host of its own"));
+        }
+        let is_bare = url.query().is_none() && url.fragment().is_none();
+        if !is_bare || !url.username().is_empty() || url.password().is_some() {
+            return Err(wrong("it has more than a host and a port"));
+        }
+        Ok(Some(url))
+    }
+
+    /// Every listener that is configured: its setting, and its address.
+    ///
+    /// # Errors
+    /// [`ConfigError::Value`]: an address cannot be used.
+    pub fn listeners(&self) -> Result<Vec<(&'static str, SocketAddr)>, ConfigError> {
+        let ssh = self.ssh_listen()?.map(|address| ("ssh.listen", address));
+        let ops = self.ops_listen()?.map(|address| ("ops.listen", address));
+        Ok([Some(("server.listen", self.listen()?)), ssh, ops].into_iter().flatten().collect())
+    }
+
+    /// Checks that no two listeners have one address.
+    pub(super) fn listeners_are_apart(&self) -> Result<(), ConfigError> {
+        let listeners = self.listeners()?;
+        for (place, (key, address)) in listeners.iter().enumerate() {
+            let taken = listeners[..place].iter().find(|(_, other)| overlap(*address, *other));
+            if let Some((other, _)) = taken {
+                let problem = format!("{other} has this address too. Give each listener a port of its own");
+                return Err(self.refused(key, &problem));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether nobody could listen on both. Port 0 is a free one.
+fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    let everywhere = one.ip().is_unspecified() || other.ip().is_unspecified();
+    one.port() != 0 && one.port() == other.port() && (one.ip() == other.ip() || everywhere)
 }
 
 /// Groups with their numbers (group(5)).
@@ -131,6 +223,55 @@ mod tests {
         let group = |text: &str| load("", &[], &[&format!("admin.group={text}")]).unwrap().admin_group();
         assert_eq!((group("").unwrap(), group("root").unwrap(), group("4711").unwrap()), (None, Some(0), Some(4711)));
         assert!(group("nobody-is-in-this-one").unwrap_err().to_string().contains("admin.group"));
+    }
+
+    #[test]
+    fn two_listeners_on_one_address_are_refused_and_both_are_named() {
+        let at = |server: &str, ssh: &str, ops: &str| {
+            let flags = [("server", server), ("ssh", ssh), ("ops", ops)];
+            let flags = flags.map(|(name, address)| format!("{name}.listen={address}"));
+            load("", &[], &flags.each_ref().map(String::as_str)).unwrap().check().map_err(|error| error.to_string())
+        };
+        assert!(at("127.0.0.1:8484", "0.0.0.0:7822", "127.0.0.1:8485").is_ok());
+        assert!(at("127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0").is_ok());
+        assert!(at("127.0.0.1:8484", "", "127.0.0.2:8484").is_ok());
+        let error = at("127.0.0.1:8484", "", "127.0.0.1:8484").unwrap_err();
+        assert!(error.contains("ops.listen") && error.contains("server.listen has this address too"), "{error}");
+        let error = at("127.0.0.1:8484", "[::]:8484", "").unwrap_err();
+        assert!(error.contains("ssh.listen"), "{error}");
+        for (setting, address) in [("server", "127.0.0.1"), ("ssh", "gateway.example.com"), ("ops", ":8485")] {
+            let flag = format!("{setting}.listen={address}");
+            let error = load("", &[], &[&flag]).unwrap().check().unwrap_err().to_string();
+            assert!(error.contains("an address and a port, such as") && error.contains(address), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_public_address_is_a_scheme_and_a_host_and_nothing_behind() {
+        let of = |text: &str| load("", &[], &[&format!("server.public_url={text}")]).unwrap().check();
+        for good in ["", "https://gateway.example.com", "https://gateway.example.com:8443/", "http://127.0.0.1:8484"] {
+            assert!(of(good).is_ok(), "{good}");
+        }
+        for (wrong, why) in [
+            ("gateway.example.com", "does not begin with https://"),
+            ("gateway.example.com:443", "does not begin with https://"),
+            ("https://gateway.example.com/api/v1", "it has a path"),
+            ("https://gateway.example.com/?a=b", "more than a host and a port"),
+            ("https://me@gateway.example.com", "more than a host and a port"),
+            ("ftp://gateway.example.com", "https:// and a host"),
+            ("https://", "it is no address"),
+        ] {
+            let error = of(wrong).unwrap_err().to_string();
+            assert!(error.contains(why) && error.contains("https://gateway.example.com"), "{wrong}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_log_filter_that_says_nothing_is_refused() {
+        let of = |text: &str| load("", &[], &[&format!("log.filter={text}")]).unwrap().check();
+        assert!(of("info,deskgate_gateway=debug").is_ok());
+        let error = of("deskgate_gateway=loud").unwrap_err().to_string();
+        assert!(error.contains("log.filter") && error.contains("info,deskgate_gateway=debug"), "{error}");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! | file | what it does |
 //! |---|---|
 //! | `acme` | certificates from a certificate authority |
+//! | `destinations` | which addresses may be connected to where others choose the destination |
 //! | `settings` | every setting, and the example file |
 //! | `error` | the origin of a value, and errors of a configuration |
 //! | `hosted` | the issuer of the accounts that devices use |
@@ -14,6 +15,7 @@
 //! | `secrets` | what can hold a secret: the database's URL, the control token |
 
 mod acme;
+mod destinations;
 mod error;
 mod hosted;
 mod limits;
@@ -24,7 +26,7 @@ mod settings;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-pub use acme::{AcmeSettings, AcmeTimings};
+pub use acme::{AcmeSettings, AcmeTimings, ExternalAccount};
 pub use error::{ConfigError, Origin};
 pub use hosted::{Algorithm, HostedSettings, is_guarded};
 use secrets::has_password;
@@ -175,15 +177,25 @@ impl Config {
         self.listen()?;
         self.tls_files()?;
         self.acme()?;
+        self.callback_addresses()?;
         self.hosted()?;
         self.trusted_proxies()?;
         self.forwarded_header()?;
+        self.balancers("server")?;
+        self.balancers("ssh")?;
         self.ssh_listen()?;
+        self.sshd_host_keys()?;
         self.ops_listen()?;
+        self.public_url()?;
+        self.listeners_are_apart()?;
         self.drain()?;
         self.admin_group()?;
         self.limits()?;
         self.session_timings()?;
+        if let Err(error) = tracing_subscriber::EnvFilter::try_new(self.text("log.filter")) {
+            let problem = format!("{error}. It looks like info,deskgate_gateway=debug");
+            return Err(self.refused("log.filter", &problem));
+        }
         match self.text("log.format") {
             "auto" | "text" | "json" | "journald" => Ok(()),
             _ => Err(self.needed("log.format", "auto, text, json or journald")),

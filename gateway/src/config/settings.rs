@@ -62,6 +62,12 @@ pub const SETTINGS: &[Setting] = &[
         "https://acme-v02.api.letsencrypt.org/directory",
         "The authority's directory. The default is Let's Encrypt.",
     ),
+    setting(
+        "server.acme.eab_key_id",
+        "",
+        "The identifier of the key by which the authority knows you (external account binding), if it asks for one.",
+    ),
+    setting("server.acme.eab_key_file", "", "A file with that key in base64url, mode 0600."),
     setting("server.acme.ca_file", "", "The root that vouches for a private authority, PEM. Empty: the system's."),
     setting(
         "server.trusted_proxies",
@@ -72,6 +78,11 @@ pub const SETTINGS: &[Setting] = &[
         "server.forwarded_header",
         "x-forwarded-for",
         "The one header in which these proxies say for whom they speak, and that they set themselves: x-forwarded-for or forwarded.",
+    ),
+    setting(
+        "server.balancers",
+        "",
+        "Addresses or ranges of the balancers before server.listen that pass TCP on, with commas. Each of their connections must begin with a PROXY header, version 2; nobody else's is read. Empty: none.",
     ),
     setting(
         "server.drain_ms",
@@ -89,7 +100,17 @@ pub const SETTINGS: &[Setting] = &[
         "The address of the gateway's own SSH listener for devices, such as 0.0.0.0:7822. Empty: none; devices come in through the server's sshd.",
     ),
     setting("ssh.public_address", "", "What devices dial, host:port. Empty: the listening address."),
+    setting(
+        "ssh.balancers",
+        "",
+        "Addresses or ranges of the balancers before ssh.listen, with commas. Each of their connections must begin with a PROXY header, version 2; nobody else's is read. Empty: none.",
+    ),
     setting("control.socket", "", "The private control socket, mode 0660. Empty: control.sock in run_dir."),
+    setting(
+        "control.sshd_host_keys",
+        "",
+        "The public host keys of the sshd before the control socket, files with commas, such as /etc/ssh/ssh_host_ed25519_key.pub. A device that recognised its server by another key is refused: somebody passed its greeting on. Empty: what devices recognised there is not checked.",
+    ),
     setting(
         "control.token_file",
         "",
@@ -130,6 +151,11 @@ pub const SETTINGS: &[Setting] = &[
         "",
         "PEM certificates of authorities that the issuer may be vouched for by, beside the system's.",
     ),
+    setting(
+        "hosted.allowed_networks",
+        "",
+        "Addresses or ranges, beside the public ones, at which the issuer and its keys may be fetched, with commas, such as 10.20.0.0/16. Empty: public addresses only.",
+    ),
     setting("admin.socket", "", "The administrator's socket. Empty: admin.sock in run_dir."),
     setting(
         "admin.group",
@@ -142,6 +168,16 @@ pub const SETTINGS: &[Setting] = &[
         "PEM certificates of authorities that receivers of callbacks may be vouched for by, beside the system's.",
     ),
     setting(
+        "callbacks.refused_networks",
+        "",
+        "Addresses or ranges that no callback goes to though they are public, with commas, such as a public range of your own machines. The issuer's keys are not fetched from there either.",
+    ),
+    setting(
+        "callbacks.nat64_prefixes",
+        "",
+        "Prefixes of this network's NAT64 (RFC 6052), with commas, such as 2001:db8:64::/96. An address inside is judged by the IPv4 address that it embeds.",
+    ),
+    setting(
         "database.url",
         "",
         "PostgreSQL 15 or newer, without a password. Empty: a private cluster in state_dir. DATABASE_URL is read too.",
@@ -152,7 +188,11 @@ pub const SETTINGS: &[Setting] = &[
         "A file with the URL, when it holds a password. The credential database_url is read too.",
     ),
     setting("database.listen_url_file", "", "A file with the URL for LISTEN, when a connection pooler stands between."),
-    setting("database.ca_file", "", "PEM certificates to trust for TLS to the database instead of the system's."),
+    setting(
+        "database.ca_file",
+        "",
+        "PEM certificates to trust for TLS to the database instead of the system's, as sslrootcert in the URL does. With it every mode that encrypts checks the host too, except verify-ca.",
+    ),
     setting("limits.waiting_runs_per_application", "10000", "Runs of one application that may wait for a start."),
     setting(
         "limits.requests_per_second",
@@ -184,6 +224,30 @@ pub const SETTINGS: &[Setting] = &[
         "limits.body_bytes_per_key",
         "33554432",
         "Bytes that these bodies may have together. At least 1048576, the largest body; one that does not announce its length counts as that.",
+    ),
+    setting(
+        "limits.applications_per_device",
+        "32",
+        "Applications that one device may have here. Those that are disabled count until they are removed. What was there before a limit was lowered stays; this holds for all that follow.",
+    ),
+    setting(
+        "limits.applications_per_account",
+        "64",
+        "The same for all devices of one account together, in hosted mode. Revoked devices do not count.",
+    ),
+    setting("limits.keys_per_application", "32", "Keys of one application that are neither revoked nor expired."),
+    setting("limits.services_per_application", "64", "Services of one application that can be called."),
+    setting("limits.services_per_device", "128", "Services of one device that can be called."),
+    setting(
+        "limits.services_per_account",
+        "256",
+        "The same for all devices of one account together, in hosted mode. Revoked devices do not count.",
+    ),
+    setting("limits.webhooks_per_application", "50", "Incoming webhooks of one application that are not removed."),
+    setting(
+        "limits.listeners_per_application",
+        "8",
+        "Desktops' own listeners (deskgate listen) to the events of one application.",
     ),
     setting("limits.retention_days", "30", "Days that ended runs are kept."),
     setting(

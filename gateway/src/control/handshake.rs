@@ -29,6 +29,8 @@ pub(super) struct AdmittedDevice {
     pub(super) grant: Option<Grant>,
     pub(super) held: Vec<HeldRun>,
     pub(super) settlements: Vec<(RunId, u32, Settlement)>,
+    /// Whether its journal is the one that it had when the backup was made that was restored here.
+    pub(super) may_recall: bool,
 }
 
 /// Admits a device, or sends it the reason why not.
@@ -40,8 +42,8 @@ pub(super) async fn enter(
     time: Duration,
 ) -> Option<AdmittedDevice> {
     let nonce = uuid::Uuid::now_v7().simple().to_string() + &random_nonce();
-    let tunnel_key = if let EntryMethod::Private(key) = &way { *key } else { None };
-    let challenged = IssuedChallenge { gateway_id: service.gateway_id, nonce, tunnel_key };
+    let (tunnel_key, server) = (way.tunnel_key(), way.server(service));
+    let challenged = IssuedChallenge { gateway_id: service.gateway_id, nonce, tunnel_key, server };
     let outcome = timeout(time, async {
         let challenge = Challenge {
             nonce: challenged.nonce.clone(),
@@ -65,11 +67,11 @@ pub(super) async fn enter(
     .await;
     let refused = match outcome {
         Ok(None) => return None,
-        Ok(Some(Ok((welcome, session, held, settlements)))) => {
+        Ok(Some(Ok(SessionStart { welcome, session, held, settlements, may_recall }))) => {
             if let Ok(Ok(())) = timeout(time, writer.send(&GatewayFrame::Welcome(welcome))).await {
                 note_host_key(service, &way, session.device_id).await;
                 let grant = if let EntryMethod::Account(grant) = way { Some(grant) } else { None };
-                return Some(AdmittedDevice { reader, writer, session, grant, held, settlements });
+                return Some(AdmittedDevice { reader, writer, session, grant, held, settlements, may_recall });
             }
             if let Err(error) = service.store.end_session(session).await {
                 tracing::debug!(%error, "the end of the session could not be written");
@@ -85,7 +87,13 @@ pub(super) async fn enter(
     None
 }
 
-type SessionStart = (Welcome, SessionKey, Vec<HeldRun>, Vec<(RunId, u32, Settlement)>);
+struct SessionStart {
+    welcome: Welcome,
+    session: SessionKey,
+    held: Vec<HeldRun>,
+    settlements: Vec<(RunId, u32, Settlement)>,
+    may_recall: bool,
+}
 
 async fn admit(
     service: &ControlService,
@@ -105,6 +113,11 @@ async fn admit(
                     .note_refusal(&hello.public_key, &hello.device_version, &refused)
                     .await
                     .map_err(for_now)?;
+            }
+            if let (RefusedCode::OtherServer, Some(server)) = (refused.code, &hello.server) {
+                let (device, own) = (hello.public_key.fingerprint(), &challenged.server);
+                tracing::warn!(device, recognised = %server, this = %own,
+                    "a device's hello was made for another server and came here: somebody may have passed it on");
             }
             return Err(refused);
         }
@@ -134,16 +147,21 @@ async fn admit(
         service.store.pass_over_lost_claims(session, &claimed).await.map_err(for_now)?;
     }
     let settlements = settle(&held, &hello.in_flight);
+    let may_recall = match hello.journal_id {
+        Some(journal_id) => service.store.note_journal(session, journal_id).await.map_err(for_now)?,
+        None => false,
+    };
     let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let policy = Policy {
         heartbeat_ms: milliseconds(service.clocks.heartbeat),
         lease_ms: milliseconds(service.clocks.lease),
         offer_ms: milliseconds(service.clocks.offer),
         unacknowledged_events: MAX_UNACKNOWLEDGED_EVENTS,
+        retention_s: service.told_retention.map(|time| time.as_secs()),
     };
     let host_keys = host_keys(service, challenged, &hello);
     let welcome = Welcome { device_id: session.device_id, epoch: session.epoch, protocol, policy, host_keys };
-    Ok((welcome, session, held, settlements))
+    Ok(SessionStart { welcome, session, held, settlements, may_recall })
 }
 
 /// The host keys that a device learns when it came through this gateway's own listener. To the others they mean
@@ -158,10 +176,8 @@ fn host_keys(service: &ControlService, challenged: &IssuedChallenge, hello: &Hel
 /// Stored so that an administrator who replaces the host key sees which devices it would lock out.
 async fn note_host_key(service: &ControlService, way: &EntryMethod, device_id: DeviceId) {
     let told = match (way, &service.host_keys) {
-        (EntryMethod::Private(Some(_)), Some(keys)) => {
-            Some(keys.next().unwrap_or_else(|| keys.current()).fingerprint())
-        }
-        (EntryMethod::Private(None), Some(_)) => None,
+        (EntryMethod::Tunnel { .. }, Some(keys)) => Some(keys.next().unwrap_or_else(|| keys.current()).fingerprint()),
+        (EntryMethod::Socket | EntryMethod::Pipe, Some(_)) => None,
         (EntryMethod::Account(_), _) | (_, None) => return,
     };
     if let Err(error) = service.store.note_host_key(device_id, told.as_deref()).await {

@@ -8,17 +8,20 @@
 //! | `session` | one device, from welcome to goodbye |
 //! | `credential` | the lifetime of an account's connection |
 //! | `wire` | frames in and out of the WebSocket |
+//! | `capacity` | what the device declared, and what is left of it |
 //! | `claims` | offers, as many as the device has capacity for |
 //! | `orders` | control operations on their way to the device |
 //! | `events` | a device's events of a run, as they are stored |
 //! | `recorder` | the device's reports, written in their order and acknowledged |
 //! | `progress` | how much of each run the device has reported |
+//! | `recalls` | after a restore: which runs the device never had |
 //! | `management` | the desktop's own requests |
 //! | [`socket`] | the private Unix socket |
 //!
 //! The loop that reads never waits on anything slow: frames that change runs go to the recorder, requests to tasks of
 //! their own. So the answers to pings are seen in time. Only while the recorder's queue is full is no frame read.
 
+mod capacity;
 mod claims;
 mod credential;
 mod events;
@@ -26,6 +29,7 @@ mod handshake;
 mod management;
 mod orders;
 mod progress;
+mod recalls;
 mod recorder;
 pub mod service;
 mod session;

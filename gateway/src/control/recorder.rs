@@ -30,14 +30,27 @@ pub(super) enum DeviceReport {
 }
 
 /// A device's notice that is not about one of its runs.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum DeviceNotice {
     /// A control operation was carried out.
     Done(OperationId, OutcomeCode),
+    /// The device's journal never had these runs.
+    NeverHad(Vec<RunId>),
     /// The computer is about to sleep.
     Asleep,
     /// It is awake again.
     Awake,
+}
+
+impl DeviceNotice {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Done(..) => "operation done",
+            Self::NeverHad(_) => "runs never had",
+            Self::Asleep => "asleep",
+            Self::Awake => "awake",
+        }
+    }
 }
 
 /// Why the recorder stopped.
@@ -115,28 +128,31 @@ async fn write_all(
     }
     let answers = write(service, session, gather(records.into_iter()), kept).await?;
     for word in words {
-        take_down(service, session, word).await?;
+        take_down(service, session, &word).await?;
     }
     Ok(answers)
 }
 
-async fn take_down(service: &ControlService, session: SessionKey, word: DeviceNotice) -> Result<(), RecorderError> {
+async fn take_down(service: &ControlService, session: SessionKey, word: &DeviceNotice) -> Result<(), RecorderError> {
     let device_id = session.device_id;
     for left in (0..MAX_COMMIT_ATTEMPTS).rev() {
         let written = match word {
             DeviceNotice::Done(operation_id, outcome) => {
-                service.store.operation_done(session, operation_id, outcome, service.limits.retention).await
+                service.store.operation_done(session, *operation_id, *outcome, service.limits.retention).await
             }
+            DeviceNotice::NeverHad(runs) => service.store.requeue(session, runs).await.map(|requeued| {
+                tracing::info!(%device_id, requeued, asked = runs.len(), "the device never had these runs; they wait again");
+            }),
             DeviceNotice::Asleep => service.store.fall_asleep(session).await,
             DeviceNotice::Awake => service.store.awake(session, service.clocks.lease).await,
         };
         match written {
             Ok(()) => {
-                tracing::info!(%device_id, ?word, "the device's word is written");
+                tracing::info!(%device_id, word = word.name(), "the device's word is written");
                 return Ok(());
             }
             Err(error) => {
-                tracing::warn!(%device_id, ?word, %error, left, "the device's word could not be written");
+                tracing::warn!(%device_id, word = word.name(), %error, left, "the device's word could not be written");
                 tokio::time::sleep(RETRY_INTERVAL).await;
             }
         }

@@ -1,5 +1,7 @@
 //! What every session needs, and how a device got to it.
 
+use std::time::Duration;
+
 use deskgate_protocol::identity::PublicKey;
 use deskgate_protocol::{DeviceId, GatewayId};
 use tokio_util::sync::CancellationToken;
@@ -8,7 +10,7 @@ use crate::domain::CallerLimits;
 use crate::domain::accounts::Grant;
 use crate::domain::admission::AdmissionService;
 use crate::domain::desktop::{CallbackContext, Desktop};
-use crate::domain::devices::SessionTimings;
+use crate::domain::devices::{ExpectedServer, SessionTimings};
 use crate::encryption::DataCipher;
 use crate::hosted::TokenVerifier;
 use crate::store::Store;
@@ -33,8 +35,14 @@ pub struct ControlService {
     pub cipher: DataCipher,
     /// The address that backends use, without `/api/v1`.
     pub public_url: String,
+    /// The public address as devices with accounts recognise it, `https://host` and perhaps a port.
+    pub origin: String,
+    /// The host keys of the sshd before the control socket; empty: they are not known here.
+    pub sshd_host_keys: Vec<PublicKey>,
     /// Verifies the tokens of accounts; `None`: accounts are not accepted.
     pub verifier: Option<TokenVerifier>,
+    /// How long ended runs are kept, for devices to heed it; `None`: the device's owner decides for both.
+    pub told_retention: Option<Duration>,
     /// The keys of its own SSH listener; `None`: there is none.
     pub host_keys: Option<HostKeys>,
     /// Cancelled when the gateway stops.
@@ -43,12 +51,37 @@ pub struct ControlService {
 
 /// How a device reached the handshake.
 #[derive(Clone, Debug)]
-pub(super) enum EntryMethod {
-    /// Over a private connection, with the control token; with the key that the tunnel authenticated, if it was one of
-    /// ours.
-    Private(Option<PublicKey>),
+pub enum EntryMethod {
+    /// Through this gateway's own SSH listener, with the control token.
+    Tunnel {
+        /// The key that the tunnel authenticated.
+        device: PublicKey,
+        /// The host key that was shown to it.
+        host_key: PublicKey,
+    },
+    /// Through the server's own sshd and the control socket, with the control token.
+    Socket,
+    /// Through a pipe inside the process, with the control token.
+    Pipe,
     /// Over the public address, with an account's token.
     Account(Grant),
+}
+
+impl EntryMethod {
+    /// The key that the tunnel authenticated, if it was our tunnel.
+    pub(super) fn tunnel_key(&self) -> Option<PublicKey> {
+        if let Self::Tunnel { device, .. } = self { Some(*device) } else { None }
+    }
+
+    /// By what a device that came this way has recognised the server.
+    pub(super) fn server(&self, service: &ControlService) -> ExpectedServer {
+        match self {
+            Self::Tunnel { host_key, .. } => ExpectedServer::HostKeys(vec![*host_key]),
+            Self::Socket => ExpectedServer::HostKeys(service.sshd_host_keys.clone()),
+            Self::Pipe => ExpectedServer::BuiltIn,
+            Self::Account(_) => ExpectedServer::Origin(service.origin.clone()),
+        }
+    }
 }
 
 impl ControlService {

@@ -3,24 +3,25 @@
 use std::time::Duration;
 
 use deskgate_protocol::control::{
-    ByeCode, DeviceFrame, GatewayFrame, MAX_CONCURRENT_REQUESTS, MAX_DELTA_BYTES, MAX_FULL_SERVICES, ManagementResult,
-    MessageDelta, RefuseCode,
+    ByeCode, DeviceFrame, GatewayFrame, MAX_CONCURRENT_REQUESTS, MAX_DELTA_BYTES, MAX_RECALLED_RUNS, ManagementResult,
+    MessageDelta, RefuseCode, ServicePlaces,
 };
 use deskgate_protocol::management::{AskedBy, ManagementError, ManagementErrorCode, ManagementRequest};
+use deskgate_protocol::receipt::jws::looks_like_receipt;
 use deskgate_protocol::{EndpointId, RunId};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::claims::DeviceCapacity;
+use super::capacity::DeviceCapacity;
 use super::credential::{CredentialEnd, CredentialLifetime};
 use super::handshake::AdmittedDevice;
 use super::progress::ReportProgress;
 use super::recorder::{self, DeviceNotice, DeviceReport, RecorderError};
 use super::service::ControlService;
 use super::wire::WireError;
-use super::{claims, events, management, orders};
+use super::{claims, events, management, orders, recalls};
 use crate::domain::devices::Settlement;
 use crate::notify::{MessagePiece, Topic};
 use crate::store::Error as StoreError;
@@ -32,8 +33,6 @@ const OUTGOING_CAPACITY: usize = 256;
 /// Reports that may wait to be written. When the queue is full, no frame is read until the recorder has space: within a
 /// moment it either goes on or ends the session.
 const REPORT_CAPACITY: usize = 128;
-/// Slots that a device may declare at once.
-const MAX_SLOTS: u32 = 1024;
 /// Bytes of a message's identifier.
 const MAX_MESSAGE_ID_BYTES: usize = 64;
 /// Larger numbers are never valid.
@@ -63,7 +62,7 @@ enum SessionEvent {
 
 /// Runs a session to its end.
 pub(super) async fn run(service: &ControlService, entered: AdmittedDevice) -> SessionEnd {
-    let AdmittedDevice { mut reader, writer, session, grant, held, settlements } = entered;
+    let AdmittedDevice { mut reader, writer, session, grant, held, settlements, may_recall } = entered;
     let (frames, outgoing) = mpsc::channel(OUTGOING_CAPACITY);
     let (reports, reported) = mpsc::channel(REPORT_CAPACITY);
     let (room, declared) = watch::channel(DeviceCapacity::default());
@@ -83,10 +82,13 @@ pub(super) async fn run(service: &ControlService, entered: AdmittedDevice) -> Se
         pass: CredentialLifetime::new(grant),
         unanswered_pings: 0,
         asleep_since: None,
+        may_recall,
     };
     let settled = live.settle(&held, settlements).await;
     let delivering = orders::deliver(service.clone(), session, frames.clone());
     let delivering = AbortOnDropHandle::new(tokio::spawn(delivering));
+    let recalling = recalls::ask(service.clone(), session, frames.clone());
+    let recalling = may_recall.then(|| AbortOnDropHandle::new(tokio::spawn(recalling)));
     let reports = live.reports.clone();
 
     let mut watcher = service.store.notifier().watch(Topic::Session(session.device_id));
@@ -150,7 +152,7 @@ pub(super) async fn run(service: &ControlService, entered: AdmittedDevice) -> Se
             SessionEvent::GatewayStops => live.drain(),
         };
     };
-    drop((claiming, delivering));
+    drop((claiming, delivering, recalling));
     live.goodbye(&why).await;
     drop((live, reports, frames));
     // Pending reports are still written, and the goodbye still sent, within a moment.
@@ -185,6 +187,8 @@ struct DeviceSession<'a> {
     unanswered_pings: u32,
     /// When it announced its sleep.
     asleep_since: Option<Instant>,
+    /// Whether the word of its journal counts for runs of before a restore.
+    may_recall: bool,
 }
 
 impl DeviceSession<'_> {
@@ -195,7 +199,7 @@ impl DeviceSession<'_> {
             DeviceFrame::Pong => self.is_there(),
             DeviceFrame::Suspend => self.fall_asleep(),
             DeviceFrame::Resume => self.awake(),
-            DeviceFrame::Ready { slots, full } => self.ready(slots, full),
+            DeviceFrame::Ready { slots, places, full } => self.ready(slots, &places, full),
             DeviceFrame::Accept { run_id, attempt } => {
                 self.report(AttemptRecord { run_id, attempt, what: AttemptUpdate::Start })
             }
@@ -215,13 +219,18 @@ impl DeviceSession<'_> {
                 self.report(AttemptRecord { run_id, attempt, what: events::stored_update(seq, event) })
             }
             DeviceFrame::Delta { run_id, attempt, delta } => self.pass_on(run_id, attempt, delta),
-            DeviceFrame::Finish { run_id, attempt, seq, outcome } => {
+            DeviceFrame::Finish { run_id, attempt, seq, outcome, receipt } => {
                 self.reported.forget(run_id);
-                self.report(AttemptRecord { run_id, attempt, what: AttemptUpdate::End { seq, outcome } })
+                let receipt = self.plausible(run_id, receipt);
+                self.report(AttemptRecord { run_id, attempt, what: AttemptUpdate::End { seq, outcome, receipt } })
             }
             DeviceFrame::Reconciled { run_id, attempt } => {
                 self.report(AttemptRecord { run_id, attempt, what: AttemptUpdate::RunAgain })
             }
+            DeviceFrame::Recalled { never_had } if !self.may_recall || never_had.len() > MAX_RECALLED_RUNS => {
+                Err(violation("an answer about runs that nobody asked for".to_owned()))
+            }
+            DeviceFrame::Recalled { never_had } => self.queue(DeviceReport::Word(DeviceNotice::NeverHad(never_had))),
             DeviceFrame::ControlDone { operation_id, outcome } => {
                 self.queue(DeviceReport::Word(DeviceNotice::Done(operation_id, outcome)))
             }
@@ -231,6 +240,15 @@ impl DeviceSession<'_> {
             },
             DeviceFrame::Request { request_id, by, request } => self.answer(request_id, by, request),
         }
+    }
+
+    /// A receipt is kept and passed on, and judged by whoever asked for the run. What is none is dropped.
+    fn plausible(&self, run_id: RunId, receipt: Option<String>) -> Option<String> {
+        let plausible = receipt.as_deref().is_none_or(looks_like_receipt);
+        if !plausible {
+            tracing::warn!(%run_id, device_id = %self.session.device_id, "the device sent a receipt that is none; dropped");
+        }
+        receipt.filter(|_| plausible)
     }
 
     /// A device that answers a lease after it announced its sleep is awake.
@@ -252,12 +270,10 @@ impl DeviceSession<'_> {
         self.queue(DeviceReport::Word(DeviceNotice::Awake))
     }
 
-    fn ready(&mut self, slots: u32, full: Vec<EndpointId>) -> Result<(), SessionEnd> {
-        if slots > MAX_SLOTS || full.len() > MAX_FULL_SERVICES {
-            return Err(violation(format!("{slots} slots at once, and {} full services", full.len())));
-        }
-        self.room.send_modify(|room| *room = DeviceCapacity { slots: room.slots + u64::from(slots), full });
-        Ok(())
+    fn ready(&mut self, slots: u32, places: &[ServicePlaces], full: Vec<EndpointId>) -> Result<(), SessionEnd> {
+        let mut added = Ok(());
+        self.room.send_modify(|capacity| added = capacity.add(slots, places, full));
+        added.map_err(violation)
     }
 
     /// Forwards a piece of a message. The feeds of listening streams check that the run is this device's.

@@ -3,7 +3,7 @@
 use tokio::net::UnixListener;
 use tokio::task::JoinSet;
 
-use super::service::ControlService;
+use super::service::{ControlService, EntryMethod};
 
 /// Streams that may be open at once: devices, and connections before their handshake.
 const MAX_STREAMS: usize = 512;
@@ -18,7 +18,7 @@ pub async fn serve(listener: UnixListener, service: ControlService) {
             accepted = listener.accept(), if streams.len() < MAX_STREAMS => match accepted {
                 Ok((stream, _)) => {
                     let service = service.clone();
-                    streams.spawn(async move { service.serve(stream, None).await });
+                    streams.spawn(async move { service.serve(stream, EntryMethod::Socket).await });
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a stream on the control socket could not be accepted");

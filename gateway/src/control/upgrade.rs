@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use deskgate_protocol::DeviceId;
 use deskgate_protocol::canonical::Sha256Digest;
-use deskgate_protocol::identity::PublicKey;
 use deskgate_protocol::secret::{ControlToken, digests_equal};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
@@ -22,12 +21,8 @@ use crate::domain::accounts::Grant;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl ControlService {
-    /// Serves one stream to its end. `tunnel_key` is the key that the tunnel authenticated.
-    pub async fn serve(
-        &self,
-        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-        tunnel_key: Option<PublicKey>,
-    ) {
+    /// Serves one private stream to its end.
+    pub async fn serve(&self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, way: EntryMethod) {
         let stream: BoxedControlStream = Box::new(stream);
         let tokens = match self.store.control_tokens().await {
             Ok(tokens) => tokens,
@@ -46,7 +41,7 @@ impl ControlService {
             Ok(Err(error)) => return tracing::info!(%error, "a stream on the control channel was turned away"),
             Err(_) => return tracing::info!("a stream on the control channel asked for nothing in time"),
         };
-        self.admit(socket, EntryMethod::Private(tunnel_key)).await;
+        self.admit(socket, way).await;
     }
 
     /// Serves a WebSocket to its end; its request was authorised with an account's token.

@@ -9,13 +9,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use deskgate_protocol::canonical::Sha256Digest;
+use deskgate_protocol::management::Scope;
 use deskgate_protocol::run::{Input, Run, RunLinks, RunState, StateReasonCode};
 use deskgate_protocol::{ApplicationId, EndpointId, RunId};
 
 use super::CallerLimits;
 use super::access::Caller;
 use super::refusal::{PriorResult, Refusal};
-use super::runs::{visible_run, visible_state};
+use super::runs::{visible_run, visible_state, without_outcome};
 use crate::store::Store;
 use crate::store::admissions::{AcceptedRun, Admission, Admissions, Submission};
 
@@ -178,6 +179,7 @@ impl AdmissionService {
         let stored = self.store.run(caller.app_id(), caller.subject(), run_id).await?;
         // The run existed a moment ago.
         let run = stored.map(visible_run).ok_or(Refusal::RunPurged)?;
+        let run = if caller.needs(Scope::RunsRead).is_ok() { run } else { without_outcome(run) };
         Ok(AdmittedRun { run, replayed: true })
     }
 }
@@ -270,7 +272,9 @@ pub(super) fn new_run(run_id: RunId, request: RunRequest, accepted: AcceptedRun)
         queue_expires_at: accepted.queue_expires_at,
         started_at: None,
         finished_at: None,
+        receipt: None,
         purge_at: None,
+        content_deleted_at: None,
         links: RunLinks::of(run_id),
     }
 }

@@ -8,9 +8,11 @@ use deskgate_protocol::{ConversationId, EndpointId, RunId};
 use super::access::Caller;
 use super::admission::{AdmissionService, AdmittedRun, RunRequest, identity, new_run, submission};
 use super::refusal::Refusal;
+use super::runs::visible_run;
 use crate::store::conversations::{ConversationOpening, ConversationQuery, OpeningOutcome};
 use crate::store::messages::{Message, MessageAdmission};
 use crate::store::requests;
+use crate::store::run_content::MessageQuery;
 use crate::store::{Page, PagePosition, Store};
 
 /// A caller's request for a conversation.
@@ -112,6 +114,33 @@ pub async fn list(
     let conversation_key = filter.conversation_key.as_deref();
     let sought = ConversationQuery { app_id, subject, endpoints, conversation_key, before };
     Ok(store.conversations_of_caller(&sought, limit).await?)
+}
+
+/// A page of a conversation's messages, as a caller asks for it.
+#[derive(Clone, Copy, Debug)]
+pub struct MessagePage {
+    /// The conversation.
+    pub conversation_id: ConversationId,
+    /// Only messages of this generation.
+    pub generation: Option<u32>,
+    /// Only messages that are older than this position.
+    pub before: Option<PagePosition>,
+    /// How many at most.
+    pub limit: u32,
+}
+
+/// Messages of a conversation of this caller, newest first, with inputs and results.
+///
+/// # Errors
+/// [`Refusal::NotFound`]: no such conversation, or another application's or subject's, or with a service that the key
+/// may not use. [`Refusal::StoreUnavailable`] or [`Refusal::Internal`]: the database does not answer, or refuses the
+/// statement.
+pub async fn messages(store: &Store, caller: &Caller, page: &MessagePage) -> Result<Page<Run>, Refusal> {
+    let MessagePage { conversation_id, generation, before, limit } = *page;
+    read(store, caller, conversation_id).await?;
+    let (app_id, subject) = (caller.app_id(), caller.subject());
+    let sought = MessageQuery { app_id, subject, conversation_id, generation, before };
+    Ok(store.messages_of_conversation(&sought, limit).await?.map(visible_run))
 }
 
 impl AdmissionService {

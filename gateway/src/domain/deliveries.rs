@@ -133,8 +133,10 @@ impl PayloadBuilder {
             return Err(outcome(&claimed, &AttemptResponse::default(), Disposition::Discarded));
         };
         let secrets = self.open(&claimed).map_err(|error| {
-            tracing::error!(%error, delivery_id = %claimed.delivery_id, "a delivery cannot be signed");
-            refused(&claimed, DeliveryErrorCode::Misconfigured)
+            tracing::error!(%error, delivery_id = %claimed.delivery_id,
+                "this replica has another seal than the callback's secret was sealed with: its delivery is given back. \
+                 Give all replicas the same seal file");
+            outcome(&claimed, &AttemptResponse::default(), Disposition::GivenBack)
         })?;
         let headers = headers(&claimed, &secrets.iter().collect::<Vec<_>>(), &body);
         Ok(SignedRequest { claimed, headers, body })

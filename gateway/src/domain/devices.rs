@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use deskgate_protocol::control::{Hello, InFlightRun, InFlightStatus, RefusedCode, RevokeCode, SessionRefusal};
-use deskgate_protocol::identity::{HelloProof, IdentityFile, PublicKey};
+use deskgate_protocol::identity::{HelloProof, IdentityFile, PublicKey, RecognisedServer};
 use deskgate_protocol::run::RunState;
 use deskgate_protocol::service::check_name;
 use deskgate_protocol::{GatewayId, Half, PROTOCOL_RANGE, RunId, VERSION, versions_match};
@@ -70,6 +70,41 @@ pub async fn pair(store: &Store, file: &IdentityFile) -> Result<Device, PairErro
     }
 }
 
+/// By what a device may have recognised this gateway, given the way it came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExpectedServer {
+    /// By one of these SSH host keys; if there are none, nobody here knows them.
+    HostKeys(Vec<PublicKey>),
+    /// By the certificate for this address.
+    Origin(String),
+    /// By being in the same process.
+    BuiltIn,
+}
+
+impl ExpectedServer {
+    fn is(&self, server: &RecognisedServer) -> bool {
+        match (self, server) {
+            (Self::HostKeys(own), RecognisedServer::HostKey(key)) => own.is_empty() || own.contains(key),
+            (Self::Origin(own), RecognisedServer::Origin(origin)) => own == origin,
+            (Self::BuiltIn, RecognisedServer::BuiltIn) => true,
+            _ => false,
+        }
+    }
+}
+
+impl std::fmt::Display for ExpectedServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::HostKeys(own) if own.is_empty() => f.write_str("reached over SSH"),
+            Self::HostKeys(own) => {
+                f.write_str(&own.iter().map(PublicKey::fingerprint).collect::<Vec<_>>().join(" or "))
+            }
+            Self::Origin(origin) => f.write_str(origin),
+            Self::BuiltIn => f.write_str("in the device's own process"),
+        }
+    }
+}
+
 /// The challenge that a gateway sent to a device.
 #[derive(Clone, Debug)]
 pub struct IssuedChallenge {
@@ -79,13 +114,16 @@ pub struct IssuedChallenge {
     pub nonce: String,
     /// The key that the tunnel authenticated, if it was our tunnel.
     pub tunnel_key: Option<PublicKey>,
+    /// By what the device may have recognised the server.
+    pub server: ExpectedServer,
 }
 
 /// Checks everything in a hello that needs no database. Returns the protocol to speak.
 ///
 /// # Errors
 /// [`RefusedCode::BadHello`]: the version is not one. [`RefusedCode::BadProof`]: the tunnel authenticated another key,
-/// or the signature does not match the challenge. [`RefusedCode::VersionMismatch`]: the versions do not match, or the
+/// or the signature does not match the challenge. [`RefusedCode::OtherServer`]: the device recognised another server,
+/// so somebody passed its hello on. [`RefusedCode::VersionMismatch`]: the versions do not match, or the
 /// two sides have no protocol in common.
 pub fn check_hello(challenged: &IssuedChallenge, hello: &Hello) -> Result<u32, Box<SessionRefusal>> {
     let refused = |code, message: &str, upgrade| {
@@ -107,15 +145,6 @@ pub fn check_hello(challenged: &IssuedChallenge, hello: &Hello) -> Result<u32, B
         let message = "The SSH key and the key in the hello differ; a device signs in with one key.";
         return Err(refused(RefusedCode::BadProof, message, None));
     }
-    let proof = HelloProof {
-        gateway_id: challenged.gateway_id,
-        nonce: &challenged.nonce,
-        gateway_version: VERSION,
-        device_version: &hello.device_version,
-    };
-    if !proof.verify(&hello.public_key, &hello.signature) {
-        return Err(refused(RefusedCode::BadProof, "The signature of the hello does not hold.", None));
-    }
     let mismatch = |half| {
         let (subject, command) = match half {
             Half::Gateway => ("gateway", "upgrade the package deskgate-gateway on the server"),
@@ -130,6 +159,25 @@ pub fn check_hello(challenged: &IssuedChallenge, hello: &Hello) -> Result<u32, B
         let refused = *refused(RefusedCode::VersionMismatch, &message, Some(half));
         Box::new(SessionRefusal { should_retry: true, ..refused })
     };
+    let Some(server) = &hello.server else { return Err(mismatch(Half::Device)) };
+    let proof = HelloProof {
+        gateway_id: challenged.gateway_id,
+        nonce: &challenged.nonce,
+        gateway_version: VERSION,
+        device_version: &hello.device_version,
+        server,
+    };
+    if !proof.verify(&hello.public_key, &hello.signature) {
+        return Err(refused(RefusedCode::BadProof, "The signature of the hello does not hold.", None));
+    }
+    if !challenged.server.is(server) {
+        let message = format!(
+            "This device recognised the server as {server}, and this gateway is {}. Somebody in between may have passed \
+             the device's greeting on; a gateway that was moved must be set to what its devices connect to.",
+            challenged.server
+        );
+        return Err(refused(RefusedCode::OtherServer, &message, None));
+    }
     versions_match(VERSION, &hello.device_version).map_err(mismatch)?;
     PROTOCOL_RANGE
         .agree(hello.protocol)

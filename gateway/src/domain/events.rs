@@ -130,7 +130,7 @@ impl EventStreams {
         Ok(WaitPermit { key: self.vigil.watch(caller), _place: place })
     }
 
-    /// Opens a stream on a run of this caller, behind the event `after`.
+    /// Opens a stream on a run of this caller, behind the event `after`. `None`: the run has ended, and nothing follows.
     ///
     /// # Errors
     /// [`Refusal::NotFound`]: no such run, or another application's or subject's, or of a service that the key may not
@@ -138,14 +138,17 @@ impl EventStreams {
     /// newest event. [`Refusal::TooManyStreams`]: the application has as many streams open here as it may.
     /// [`Refusal::Draining`]: the gateway no longer feeds streams. [`Refusal::StoreUnavailable`] or
     /// [`Refusal::Internal`]: the database does not answer, or refuses the statement.
-    pub async fn open(&self, caller: &Caller, run_id: RunId, after: u64) -> Result<EventStream, Refusal> {
+    pub async fn open(&self, caller: &Caller, run_id: RunId, after: u64) -> Result<Option<EventStream>, Refusal> {
         let key = self.vigil.watch(caller);
         let run = self.run(caller, run_id, after).await?;
+        let is_final = run.phase == Phase::Final;
+        if is_final && after == run.last_sequence {
+            return Ok(None);
+        }
         let place = self.places.acquire(caller.app_id());
         let place = place.ok_or(Refusal::TooManyStreams { limit: self.places.limit() })?;
         let (last_sequence, seen) =
             (run.last_sequence, (run.state, run.state_reason.as_ref().map(|reason| reason.code)));
-        let is_final = run.phase == Phase::Final;
         let mut stream = EventStream {
             store: self.store.clone(),
             run_id,
@@ -170,7 +173,7 @@ impl EventStreams {
             let waiting = stream.note(seen).map(StreamFrame::Waiting);
             stream.first.extend(waiting);
         }
-        Ok(stream)
+        Ok(Some(stream))
     }
 
     /// Up to `limit` events of a run of this caller, behind the event `after`.

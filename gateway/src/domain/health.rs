@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::store::Store;
 use crate::store::devices::{Device, Presence};
+use crate::store::disk::DiskState;
 use crate::store::migrate;
+use crate::store::quotas::QuotaUse;
 use crate::store::status_counts::DeviceCounts;
 
 deskgate_protocol::words! {
@@ -28,6 +30,8 @@ deskgate_protocol::words! {
     pub enum HealthCode {
         /// The database does not answer.
         StoreUnavailable = "store_unavailable",
+        /// A disk is full.
+        DiskFull = "disk_full",
         /// The database lacks migrations.
         SchemaBehind = "schema_behind",
         /// The queue's upkeep stands still.
@@ -42,6 +46,12 @@ deskgate_protocol::words! {
         CallbacksLate = "callbacks_late",
         /// The outcome of some runs is unknown.
         RunsUnsettled = "runs_unsettled",
+        /// A disk is nearly full.
+        DiskNearlyFull = "disk_nearly_full",
+        /// Somebody can make no more.
+        QuotaReached = "quota_reached",
+        /// Somebody can soon make no more.
+        QuotaNearlyReached = "quota_nearly_reached",
     }
 }
 
@@ -49,10 +59,18 @@ impl HealthCode {
     /// The problem's severity.
     pub const fn severity(self) -> Severity {
         match self {
-            Self::StoreUnavailable | Self::SchemaBehind | Self::QueueStalled | Self::DeviceIncompatible => {
-                Severity::Fail
-            }
-            Self::QueueOld | Self::NoDevice | Self::CallbacksLate | Self::RunsUnsettled => Severity::Warn,
+            Self::StoreUnavailable
+            | Self::DiskFull
+            | Self::SchemaBehind
+            | Self::QueueStalled
+            | Self::DeviceIncompatible => Severity::Fail,
+            Self::QueueOld
+            | Self::NoDevice
+            | Self::CallbacksLate
+            | Self::RunsUnsettled
+            | Self::DiskNearlyFull
+            | Self::QuotaReached
+            | Self::QuotaNearlyReached => Severity::Warn,
         }
     }
 
@@ -60,6 +78,7 @@ impl HealthCode {
     pub const fn title(self) -> &'static str {
         match self {
             Self::StoreUnavailable => "The database does not answer",
+            Self::DiskFull => "A disk is full",
             Self::SchemaBehind => "The database lacks migrations",
             Self::QueueStalled => "Nobody looks after the queue",
             Self::DeviceIncompatible => "A device has another version",
@@ -67,13 +86,17 @@ impl HealthCode {
             Self::NoDevice => "Runs wait and no device is there",
             Self::CallbacksLate => "Callbacks do not arrive",
             Self::RunsUnsettled => "Runs wait for their owner's word",
+            Self::DiskNearlyFull => "A disk is nearly full",
+            Self::QuotaReached => "A quota is reached",
+            Self::QuotaNearlyReached => "A quota is nearly reached",
         }
     }
 
     /// The problems that may cause this one and hide it.
     pub const fn follows(self) -> &'static [Self] {
         match self {
-            Self::QueueStalled => &[Self::StoreUnavailable],
+            Self::StoreUnavailable => &[Self::DiskFull],
+            Self::QueueStalled => &[Self::StoreUnavailable, Self::DiskFull],
             Self::NoDevice => &[Self::DeviceIncompatible],
             Self::QueueOld => &[Self::QueueStalled],
             _ => &[],
@@ -112,10 +135,14 @@ pub struct HealthSnapshot {
     pub census: Vec<DeviceCounts>,
     /// Deliveries that wait, and seconds since the oldest was queued.
     pub callbacks: (u64, f64),
+    /// Who uses most of each quota.
+    pub quota_use: Vec<QuotaUse>,
     /// The newest migration of the database; `None` while it does not answer.
     pub migration: Option<i32>,
     /// The time since the queue's upkeep last succeeded.
     pub queue: Duration,
+    /// The room on the disks.
+    pub disk: DiskState,
 }
 
 /// The loop iterates every second; this many without an iteration are no hiccup.
@@ -130,13 +157,16 @@ const CALLBACK_AGE_LIMIT_S: f64 = 3600.0;
 impl HealthSnapshot {
     /// Takes a snapshot. `queue`: the time since the queue's upkeep last succeeded.
     pub async fn now(store: &Store, queue: Duration) -> Self {
-        let Ok(migration) = store.applied_migration().await else { return Self { queue, ..Self::default() } };
+        let disk = store.disk();
+        let Ok(migration) = store.applied_migration().await else { return Self { queue, disk, ..Self::default() } };
         Self {
             devices: store.devices().await.unwrap_or_default(),
             census: store.device_counts().await.unwrap_or_default(),
             callbacks: store.pending_deliveries().await.unwrap_or_default(),
+            quota_use: store.highest_use().await.unwrap_or_default(),
             migration: Some(migration),
             queue,
+            disk,
         }
     }
 
@@ -158,21 +188,21 @@ impl HealthSnapshot {
 
     /// The problems, the worst first, without those that follow from another.
     pub fn problems(&self) -> Vec<GatewayProblem> {
-        let mut found: Vec<_> = self.all().into_iter().flatten().collect();
+        let mut found: Vec<_> = self.all().into_iter().flatten().chain(self.disks()).collect();
         let codes: Vec<_> = found.iter().map(|problem| problem.code).collect();
         found.retain(|problem| !problem.code.follows().iter().any(|cause| codes.contains(cause)));
         found.sort_by_key(|problem| (problem.severity, problem.code));
         found
     }
 
-    fn all(&self) -> [Option<GatewayProblem>; 8] {
+    fn all(&self) -> [Option<GatewayProblem>; 9] {
         let known = migrate::newest();
         let stalled = self.queue > QUEUE_LOOP_TIMEOUT;
         let Some(applied) = self.migration else {
             let none =
                 GatewayProblem::new(HealthCode::StoreUnavailable, "No answer.", "See the log, and PostgreSQL's own.");
             let stalled = stalled.then(|| self.stalled());
-            return [Some(none), stalled, None, None, None, None, None, None];
+            return [Some(none), stalled, None, None, None, None, None, None, None];
         };
         let behind = format!("The database is at migration {applied}, this program needs {known}.");
         let connected = self.connected() > 0;
@@ -216,8 +246,31 @@ impl HealthSnapshot {
                 let next = "See them: deskgate-gateway admin run list --state awaiting_reconciliation";
                 GatewayProblem::new(HealthCode::RunsUnsettled, text, next)
             }),
-            None,
+            self.quotas(HealthCode::QuotaReached, |quota| quota.used >= quota.limit),
+            self.quotas(HealthCode::QuotaNearlyReached, |quota| quota.used < quota.limit && is_near(quota)),
         ]
+    }
+
+    /// Those whose use of a quota is like this.
+    fn quotas(&self, code: HealthCode, is_so: impl Fn(&QuotaUse) -> bool) -> Option<GatewayProblem> {
+        let told = |quota: &QuotaUse| {
+            let QuotaUse { kind, owner, used, limit } = quota;
+            format!("{owner}: {used} of {limit} (limits.{kind})")
+        };
+        let text: Vec<_> = self.quota_use.iter().filter(|quota| is_so(quota)).map(told).collect();
+        let next = "Its user can remove what is not needed any more, or raise the setting and restart the gateway.";
+        (!text.is_empty()).then(|| GatewayProblem::new(code, format!("{}.", text.join("; ")), next))
+    }
+
+    fn disks(&self) -> Option<GatewayProblem> {
+        let next = "Make room, or give the disk more. See what takes it: du -xh --max-depth=2";
+        if let Some(why) = self.disk.hinders() {
+            return Some(GatewayProblem::new(HealthCode::DiskFull, format!("Nothing can be accepted: {why}."), next));
+        }
+        let (folder, room) = self.disk.own.as_ref().filter(|(_, room)| room.is_low())?;
+        let code = if room.is_full() { HealthCode::DiskFull } else { HealthCode::DiskNearlyFull };
+        let text = format!("{} MiB are left on the disk of {}.", room.free_mib(), folder.display());
+        Some(GatewayProblem::new(code, text, next))
     }
 
     fn stalled(&self) -> GatewayProblem {
@@ -239,11 +292,17 @@ impl HealthSnapshot {
     }
 }
 
+/// Whether four fifths of a quota are used.
+fn is_near(quota: &QuotaUse) -> bool {
+    u64::from(quota.used) * 5 >= u64::from(quota.limit) * 4
+}
+
 #[cfg(test)]
 mod tests {
     use deskgate_protocol::DeviceId;
 
     use super::*;
+    use crate::store::quotas::QuotaKind;
 
     fn seen() -> HealthSnapshot {
         HealthSnapshot { migration: Some(migrate::newest()), ..HealthSnapshot::default() }
@@ -273,6 +332,21 @@ mod tests {
     }
 
     #[test]
+    fn a_quota_is_told_of_from_four_fifths_on() {
+        let uses = |used, limit| {
+            let owner = "a laptop".to_owned();
+            let quota_use = vec![QuotaUse { kind: QuotaKind::ApplicationsPerDevice, owner, used, limit }];
+            HealthSnapshot { quota_use, ..seen() }
+        };
+        assert_eq!(codes(&uses(25, 32)), []);
+        assert_eq!(codes(&uses(26, 32)), [HealthCode::QuotaNearlyReached]);
+        assert_eq!(codes(&uses(32, 32)), [HealthCode::QuotaReached]);
+        assert_eq!(codes(&uses(40, 32)), [HealthCode::QuotaReached]);
+        let problem = uses(26, 32).problems().remove(0);
+        assert_eq!(problem.text, "a laptop: 26 of 32 (limits.applications_per_device).");
+    }
+
+    #[test]
     fn every_code_is_written_as_it_says() {
         for pair in HealthCode::ALL.windows(2) {
             assert!(pair[0] < pair[1]);
@@ -280,5 +354,22 @@ mod tests {
         for code in HealthCode::ALL {
             assert_eq!(serde_json::to_value(code).expect("a word"), code.as_str());
         }
+    }
+
+    #[test]
+    fn a_full_disk_is_the_cause_of_a_database_that_does_not_answer_and_little_room_is_told_before() {
+        use crate::store::disk::DiskRoom;
+        let with = |free_mib: u64, holds_database| {
+            let own = Some(("/var/lib/deskgate".into(), DiskRoom { free_bytes: free_mib * 1024 * 1024 }));
+            DiskState { own, holds_database, refused: None }
+        };
+        assert_eq!(codes(&HealthSnapshot { disk: with(10_000, true), ..seen() }), []);
+        assert_eq!(codes(&HealthSnapshot { disk: with(100, true), ..seen() }), [HealthCode::DiskNearlyFull]);
+        assert_eq!(codes(&HealthSnapshot { disk: with(1, false), ..seen() }), [HealthCode::DiskFull]);
+        let away = HealthSnapshot { migration: None, disk: with(1, true), ..HealthSnapshot::default() };
+        assert_eq!(codes(&away), [HealthCode::DiskFull]);
+        let refused = DiskState { refused: Some("No space left on device".to_owned()), ..DiskState::default() };
+        let problems = HealthSnapshot { disk: refused, ..seen() }.problems();
+        assert!(problems[0].text.contains("the database's disk is full: No space left"), "{problems:?}");
     }
 }

@@ -44,6 +44,7 @@ pub mod operations;
 pub mod quota;
 pub mod rates;
 pub mod refusal;
+pub mod run_content;
 pub mod run_list;
 pub mod runs;
 mod samples;
@@ -53,9 +54,12 @@ pub mod webhooks;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+pub use crate::store::quotas;
+
+use quotas::Quotas;
 use rates::Rate;
 
-/// The limits of callers.
+/// The limits of callers, and of devices.
 #[derive(Clone, Copy, Debug)]
 pub struct CallerLimits {
     /// Runs of one application that may wait for a start.
@@ -76,6 +80,8 @@ pub struct CallerLimits {
     pub body_bytes_per_key: usize,
     /// Commits of submissions that may be under way at once.
     pub concurrent_commits: usize,
+    /// How much a device and an account may make.
+    pub quotas: Quotas,
 }
 
 impl Default for CallerLimits {
@@ -91,6 +97,7 @@ impl Default for CallerLimits {
             bodies_per_key: 256,
             body_bytes_per_key: 32 * 1024 * 1024,
             concurrent_commits: 2,
+            quotas: Quotas::default(),
         }
     }
 }

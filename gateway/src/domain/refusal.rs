@@ -38,6 +38,9 @@ pub enum Refusal {
     /// The run ended, and its retention is over. Only its owner is shown this.
     #[error("This run has ended and was deleted when its time was over.")]
     RunPurged,
+    /// The run has not ended, and its content is still needed.
+    #[error("The run has not ended. Its content can be deleted once its phase is final; to end it, stop it.")]
+    RunNotEnded,
     /// The desktop user paused access.
     #[error("The owner of this service has paused external access. Nothing was accepted; try again later.")]
     AccessPaused,
@@ -108,7 +111,7 @@ pub enum Refusal {
     #[error("This is no place in the run's events. Use the id of an event, or leave it out to begin with the first.")]
     InvalidCursor,
     /// Values that are not acceptable.
-    #[error("The request body is not acceptable.")]
+    #[error("{}", in_words(.0))]
     Invalid(Vec<Flaw>),
     /// An event's signature is invalid, or the webhook does not exist. Both look alike.
     #[error("The signature is not valid for this address.")]
@@ -167,7 +170,36 @@ pub struct Flaw {
     pub detail: String,
 }
 
+/// The most characters of a member's name in a sentence; it is the caller's, and may be of any length.
+const MAX_MEMBER_CHARS: usize = 80;
+
+/// The first flaw as a sentence, and how many there are beside it.
+fn in_words(flaws: &[Flaw]) -> String {
+    let Some(first) = flaws.first() else { return "The request body is not acceptable.".to_owned() };
+    let (member, detail) = (first.member(), &first.detail);
+    let sentence = match first.code {
+        "required" => format!("{member} is missing. It must be {detail}."),
+        "wrong_type" | "number_not_exact" => format!("{member} must be {detail}."),
+        "duplicate_member" => format!("{member} stands more than once in its object. Send it once."),
+        _ => format!("{member} is out of range: {detail}."),
+    };
+    match flaws.len() - 1 {
+        0 => sentence,
+        1 => sentence + " One more member is wrong; see \"errors\".",
+        more => format!("{sentence} {more} more members are wrong; see \"errors\"."),
+    }
+}
+
 impl Flaw {
+    /// The member in words: `"input.text"`.
+    fn member(&self) -> String {
+        let Some(path) = self.pointer.strip_prefix('/') else { return "The body".to_owned() };
+        let path = path.replace('/', ".").replace("~1", "/").replace("~0", "~");
+        let shown: String = path.chars().take(MAX_MEMBER_CHARS).collect();
+        let cut = if shown.len() < path.len() { "…" } else { "" };
+        format!("{:?}", shown + cut)
+    }
+
     /// A flaw at a place.
     pub fn new(pointer: impl Into<String>, code: &'static str, detail: impl Into<String>) -> Self {
         Self { pointer: pointer.into(), code, detail: detail.into() }
@@ -181,10 +213,40 @@ impl From<store::Error> for Refusal {
                 tracing::warn!(%reason, "the database is not available");
                 Self::StoreUnavailable
             }
+            full @ store::Error::DiskFull(_) => {
+                tracing::error!(error = %full, "nothing can be accepted");
+                Self::StoreUnavailable
+            }
             other => {
                 tracing::error!(error = %other, "the store failed");
                 Self::Internal
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_body_is_told_with_the_member_and_its_limit() {
+        let told = |flaws: &[(&str, &'static str, &str)]| {
+            let flaw = |(pointer, code, detail): &(&str, &'static str, &str)| Flaw::new(*pointer, code, *detail);
+            Refusal::Invalid(flaws.iter().map(flaw).collect()).to_string()
+        };
+        let text = ("/input/text", "required", "a string");
+        assert_eq!(told(&[text]), "\"input.text\" is missing. It must be a string.");
+        assert_eq!(told(&[("", "wrong_type", "a JSON object")]), "The body must be a JSON object.");
+        let twice = ("/input/text", "duplicate_member", "send it once");
+        assert_eq!(told(&[twice]), "\"input.text\" stands more than once in its object. Send it once.");
+        let seconds = ("/queue_ttl_s", "out_of_range", "a whole number from 1 to 604800");
+        let sentence = "\"queue_ttl_s\" is out of range: a whole number from 1 to 604800.";
+        assert_eq!(told(&[seconds]), sentence);
+        assert_eq!(told(&[seconds, text]), format!("{sentence} One more member is wrong; see \"errors\"."));
+        assert_eq!(told(&[seconds, text, text]), format!("{sentence} 2 more members are wrong; see \"errors\"."));
+        let label = format!("/metadata/a~1b~0{}", "x".repeat(100));
+        let shown = told(&[(&label, "wrong_type", "a string")]);
+        assert_eq!(shown, format!("\"metadata.a/b~{}…\" must be a string.", "x".repeat(MAX_MEMBER_CHARS - 13)));
     }
 }

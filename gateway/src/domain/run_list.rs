@@ -1,5 +1,7 @@
 //! The list of a caller's runs: filters, and their form in the store.
 
+use std::collections::BTreeMap;
+
 use deskgate_protocol::run::{Phase, Run, RunState};
 use deskgate_protocol::{ConversationId, EndpointId, Timestamp};
 
@@ -20,6 +22,8 @@ pub struct RunFilter {
     pub state: Option<RunState>,
     /// Only runs in this phase.
     pub phase: Option<Phase>,
+    /// Only runs that have all of these labels.
+    pub labels: BTreeMap<String, String>,
     /// Only runs that were accepted under this key, at any address.
     pub idempotency_key: Option<String>,
     /// Only runs whose `created_at`, as it is shown, is later.
@@ -44,7 +48,7 @@ pub async fn list(
 }
 
 /// The filter as the store takes it; `None` when nothing can match.
-fn sought<'a>(caller: &'a Caller, filter: &RunFilter, before: Option<PagePosition>) -> Option<RunQuery<'a>> {
+fn sought<'a>(caller: &'a Caller, filter: &'a RunFilter, before: Option<PagePosition>) -> Option<RunQuery<'a>> {
     let fits = |state: &RunState| {
         filter.state.is_none_or(|wanted| wanted == *state) && filter.phase.is_none_or(|phase| phase == state.phase())
     };
@@ -58,6 +62,7 @@ fn sought<'a>(caller: &'a Caller, filter: &RunFilter, before: Option<PagePositio
         not_before: filter.created_after.map(next_shown),
         endpoints,
         conversation: filter.conversation_id,
+        labels: &filter.labels,
         waiting: match (seen_as.contains(&RunState::Queued), seen_as.contains(&RunState::WaitingForDevice)) {
             (true, false) => WaitCause::ForRoom,
             (false, true) => WaitCause::ForDevice,

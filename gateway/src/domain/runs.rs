@@ -30,6 +30,11 @@ pub fn visible_run(stored: StoredRun) -> Run {
     run
 }
 
+/// The run for a key that may submit and not read: how far it is, as the answer to its submission says, and not what came of it.
+pub fn without_outcome(run: Run) -> Run {
+    Run { result: None, error: None, stop: None, usage: None, receipt: None, ..run }
+}
+
 /// The state a caller sees, and why.
 pub fn visible_state(stored: RunState, presence: Presence) -> (RunState, Option<StateReasonCode>) {
     use StateReasonCode::*;

@@ -84,7 +84,9 @@ fn run(state: RunState) -> Run {
         queue_expires_at: now,
         started_at: started.then_some(now),
         finished_at: ended.then_some(now),
+        receipt: None,
         purge_at: ended.then_some(now),
+        content_deleted_at: None,
         links: RunLinks::of(run_id),
     }
 }

@@ -1,8 +1,12 @@
 //! Fetches one document of the issuer: a GET without cookies, proxies or redirects, bounded in time and length.
+//!
+//! The issuer's metadata choose where its keys are, so the same guard as for callbacks holds: the name is looked up
+//! once, each of its addresses must be allowed, and one of those is connected to.
 
 use std::time::Duration;
 
 use bytes::Bytes;
+use deskgate_program::public_hosts::lookup::{LookupError, PublicLookup};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::client::conn::http1;
 use hyper::header::{ACCEPT, HOST, HeaderValue};
@@ -18,9 +22,12 @@ use tokio_util::task::AbortOnDropHandle;
 use url::{Host, Url};
 
 use crate::config::is_guarded;
+use crate::networks::destinations::AddressRules;
 
 /// For the whole request.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
+/// The port of a document that is not at the issuer's own.
+const HTTPS_PORT: u16 = 443;
 /// Bytes of a document.
 const MAX_DOCUMENT_BYTES: usize = 256 * 1024;
 /// Bytes of an answer's head.
@@ -43,13 +50,41 @@ impl FetchError {
     }
 }
 
-/// Reads a document in JSON.
-pub(super) async fn json<T: DeserializeOwned>(tls: &TlsConnector, url: &Url) -> Result<T, FetchError> {
-    let failed = |why: String| FetchError { url: url.to_string(), why, absent: false };
-    if !is_guarded(url) {
-        return Err(failed("it is not asked over https".to_owned()));
+/// Fetches documents of one issuer.
+pub(super) struct DocumentClient {
+    tls: TlsConnector,
+    lookup: PublicLookup,
+    issuer: Url,
+}
+
+impl DocumentClient {
+    /// Connects only where `rules` allow.
+    pub(super) fn new(tls: TlsConnector, rules: AddressRules, issuer: Url) -> Self {
+        let lookup = PublicLookup::of_the_system().allowing(move |address| rules.allow(address));
+        Self { tls, lookup, issuer }
     }
-    let (status, body) = timeout(FETCH_TIMEOUT, get(tls, url))
+
+    /// Why a URL is not asked at all.
+    fn refusal(&self, url: &Url) -> Option<&'static str> {
+        let port = url.port_or_known_default();
+        if !is_guarded(url) || (url.scheme() != "https" && url.scheme() != self.issuer.scheme()) {
+            return Some("it is not asked over https");
+        }
+        if port != Some(HTTPS_PORT) && port != self.issuer.port_or_known_default() {
+            return Some("it is asked at port 443 or at the port of hosted.issuer only");
+        }
+        let named = !url.username().is_empty() || url.password().is_some();
+        named.then_some("its address has a user or a password")
+    }
+}
+
+/// Reads a document in JSON.
+pub(super) async fn json<T: DeserializeOwned>(client: &DocumentClient, url: &Url) -> Result<T, FetchError> {
+    let failed = |why: String| FetchError { url: url.to_string(), why, absent: false };
+    if let Some(why) = client.refusal(url) {
+        return Err(failed(why.to_owned()));
+    }
+    let (status, body) = timeout(FETCH_TIMEOUT, get(client, url))
         .await
         .map_err(|_| failed(format!("it did not answer within {} s", FETCH_TIMEOUT.as_secs())))?
         .map_err(failed)?;
@@ -60,14 +95,21 @@ pub(super) async fn json<T: DeserializeOwned>(tls: &TlsConnector, url: &Url) -> 
     serde_json::from_slice(&body).map_err(|_| failed("it is not the document that belongs there".to_owned()))
 }
 
-async fn get(tls: &TlsConnector, url: &Url) -> Result<(StatusCode, Bytes), String> {
+async fn get(client: &DocumentClient, url: &Url) -> Result<(StatusCode, Bytes), String> {
     let (host, port) = (url.host().ok_or("no host")?, url.port_or_known_default().ok_or("no port")?);
-    let connected = match &host {
-        Host::Domain(name) => TcpStream::connect((*name, port)).await,
-        Host::Ipv4(address) => TcpStream::connect((*address, port)).await,
-        Host::Ipv6(address) => TcpStream::connect((*address, port)).await,
+    let name = match &host {
+        Host::Domain(name) => (*name).to_owned(),
+        Host::Ipv4(address) => address.to_string(),
+        Host::Ipv6(address) => address.to_string(),
     };
-    let stream = connected.map_err(|error| error.to_string())?;
+    let addresses = client.lookup.addresses_at(&name, port).await.map_err(|error| match error {
+        LookupError::NoAddress => error.to_string(),
+        LookupError::NotPublic => format!(
+            "{error}, or to one in callbacks.refused_networks. If the issuer is meant to be there, name its range in \
+             hosted.allowed_networks"
+        ),
+    })?;
+    let stream = TcpStream::connect(&addresses[..]).await.map_err(|error| error.to_string())?;
     // A small request: waiting for more data gains nothing.
     let _ = stream.set_nodelay(true);
     if url.scheme() != "https" {
@@ -78,7 +120,7 @@ async fn get(tls: &TlsConnector, url: &Url) -> Result<(StatusCode, Bytes), Strin
         Host::Ipv4(address) => ServerName::from(std::net::IpAddr::V4(address)),
         Host::Ipv6(address) => ServerName::from(std::net::IpAddr::V6(address)),
     };
-    exchange(tls.connect(name, stream).await.map_err(|error| error.to_string())?, url).await
+    exchange(client.tls.connect(name, stream).await.map_err(|error| error.to_string())?, url).await
 }
 
 async fn exchange(

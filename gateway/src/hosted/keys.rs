@@ -5,11 +5,10 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use tokio::sync::Semaphore;
-use tokio_rustls::TlsConnector;
 use url::Url;
 
 use super::GrantError;
-use super::fetch::{self, FetchError};
+use super::fetch::{self, DocumentClient, FetchError};
 use super::key::Jwk;
 use super::token::{InvalidToken, ParsedToken};
 
@@ -64,7 +63,7 @@ pub(super) struct IssuerKeys {
 struct KeySource {
     issuer: Url,
     issuer_text: String,
-    tls: TlsConnector,
+    client: DocumentClient,
 }
 
 #[derive(Clone, Default)]
@@ -86,8 +85,8 @@ enum SignatureCheck {
 }
 
 impl IssuerKeys {
-    pub(super) fn new(issuer: Url, issuer_text: String, tls: TlsConnector, clocks: JwksTimings) -> Self {
-        let source = Arc::new(KeySource { issuer, issuer_text, tls });
+    pub(super) fn new(issuer: Url, issuer_text: String, client: DocumentClient, clocks: JwksTimings) -> Self {
+        let source = Arc::new(KeySource { issuer, issuer_text, client });
         let (known, asking) = (Arc::default(), tokio::sync::Mutex::default());
         Self { source, clocks, known, asking, waiting: Semaphore::new(MAX_WAITING_TOKENS) }
     }
@@ -160,7 +159,7 @@ impl KeySource {
         let metadata = self.metadata().await?;
         let url = Url::parse(&metadata.jwks_uri);
         let url = url.map_err(|_| FetchError::other(&self.issuer, "its jwks_uri is no address"))?;
-        let published: JwksDocument = fetch::json(&self.tls, &url).await?;
+        let published: JwksDocument = fetch::json(&self.client, &url).await?;
         // Keys of unknown types are for other uses.
         let keys = published.keys.into_iter().take(MAX_KEYS).filter_map(|key| serde_json::from_value(key).ok());
         Ok(keys.collect())
@@ -168,8 +167,8 @@ impl KeySource {
 
     async fn metadata(&self) -> Result<IssuerMetadata, FetchError> {
         let [oauth, openid] = places(&self.issuer);
-        let found = match fetch::json::<IssuerMetadata>(&self.tls, &oauth).await {
-            Err(error) if error.absent => fetch::json(&self.tls, &openid).await?,
+        let found = match fetch::json::<IssuerMetadata>(&self.client, &oauth).await {
+            Err(error) if error.absent => fetch::json(&self.client, &openid).await?,
             found => found?,
         };
         if found.issuer == self.issuer_text {

@@ -9,7 +9,7 @@
 //! | `fetch` | one document of the issuer's |
 //!
 //! **Trust.** A token's claims are used only after its signature was verified by a key that the issuer itself publishes
-//! over TLS. The gateway, never the token, chooses the accepted algorithms (RFC 8725).
+//! over TLS, at an address that the administrator's rules allow. The gateway, never the token, chooses the accepted algorithms (RFC 8725).
 //!
 //! **Failure.** While the issuer is away its keys stay valid for a day, so that neither connections nor new tokens
 //! notice. A token by an unknown key makes the gateway ask the issuer, but seldom: made-up keys cannot cause load.
@@ -30,6 +30,7 @@ pub use token::InvalidToken;
 use crate::config::HostedSettings;
 use crate::domain::accounts::Grant;
 use crate::tls::{self, RootsError};
+use fetch::DocumentClient;
 use keys::IssuerKeys;
 use token::{ParsedToken, TokenRequirements};
 
@@ -73,7 +74,8 @@ impl TokenVerifier {
             algorithms: hosted.algorithms.clone(),
             plain_tokens: hosted.plain_tokens,
         };
-        let keys = IssuerKeys::new(hosted.issuer.clone(), hosted.issuer_text.clone(), tls, clocks);
+        let client = DocumentClient::new(tls, hosted.addresses.clone(), hosted.issuer.clone());
+        let keys = IssuerKeys::new(hosted.issuer.clone(), hosted.issuer_text.clone(), client, clocks);
         Ok(Self(Arc::new(VerifierState { expected, keys, hosted })))
     }
 

@@ -16,6 +16,8 @@ struct RequestCount {
     begun: u64,
     /// Whether no further request can come.
     ended: bool,
+    /// Whether the peer is still sending what nobody reads.
+    unread: bool,
     /// When the last one ended, or the connection began.
     since: Instant,
 }
@@ -26,7 +28,13 @@ pub(super) struct RequestGuard(ActiveRequests);
 
 impl Default for ActiveRequests {
     fn default() -> Self {
-        Self(Arc::new(Mutex::new(RequestCount { requests: 0, begun: 0, ended: false, since: Instant::now() })))
+        Self(Arc::new(Mutex::new(RequestCount {
+            requests: 0,
+            begun: 0,
+            ended: false,
+            unread: false,
+            since: Instant::now(),
+        })))
     }
 }
 
@@ -56,6 +64,16 @@ impl ActiveRequests {
         let mut count = self.count();
         count.ended = true;
         count.begun += 1;
+    }
+
+    /// Notes that the peer is still sending what nobody reads, so the connection can have no other request.
+    pub(super) fn leave_unread(&self) {
+        self.count().unread = true;
+    }
+
+    /// Whether the peer is still sending what nobody reads.
+    pub(super) fn has_unread(&self) -> bool {
+        self.count().unread
     }
 
     /// Waits until the connection was idle for so long.

@@ -15,6 +15,8 @@ use crate::domain::refusal::{Flaw, Refusal};
 
 pub(super) const MAX_QUEUE_TTL_S: u32 = 7 * 24 * 3600;
 pub(super) const MAX_DURATION_S: u32 = 24 * 3600;
+/// The highest attempt or generation.
+pub(super) const MAX_COUNT: u32 = i32::MAX as u32;
 
 /// A submission's body.
 #[derive(Debug)]
@@ -53,7 +55,7 @@ pub(super) async fn message(incoming: &mut RequestBody<'_>) -> Result<(Submissio
 pub(super) fn generation(value: Option<Value>, flaws: &mut Vec<Flaw>) -> Option<u32> {
     let detail = "a whole number from 1 on: the generation as the conversation was last read";
     let code = if value.is_some() { "out_of_range" } else { "required" };
-    let generation = value.as_ref().and_then(whole).filter(|generation| *generation >= 1);
+    let generation = value.as_ref().and_then(whole).filter(|generation| (1..=MAX_COUNT).contains(generation));
     if generation.is_none() {
         flaws.push(Flaw::new("/expected_generation", code, detail));
     }
@@ -83,6 +85,11 @@ fn submitted(
         _ => Err(Refusal::Invalid(flaws).into()),
     }
 }
+
+/// The labels of a run: how many, and how long names and values.
+pub(super) const MAX_LABELS: usize = 16;
+pub(super) const MAX_LABEL_NAME_CHARS: usize = 64;
+pub(super) const MAX_LABEL_CHARS: usize = 512;
 
 pub(super) const SUBMISSION_MEMBERS: [&str; 4] = ["input", "metadata", "queue_ttl_s", "max_duration_s"];
 pub(super) const MESSAGE_MEMBERS: [&str; 5] =
@@ -136,19 +143,25 @@ fn metadata(value: Option<Value>, flaws: &mut Vec<Flaw>) -> BTreeMap<String, Str
             return BTreeMap::new();
         }
     };
-    if members.len() > 16 {
-        flaws.push(Flaw::new("/metadata", "out_of_range", format!("at most 16 members; this has {}", members.len())));
+    if members.len() > MAX_LABELS {
+        let detail = format!("at most {MAX_LABELS} members; this has {}", members.len());
+        flaws.push(Flaw::new("/metadata", "out_of_range", detail));
         return BTreeMap::new();
     }
     let mut labels = BTreeMap::new();
     for (name, value) in members {
         let pointer = format!("/metadata/{}", name.replace('~', "~0").replace('/', "~1"));
         match value {
-            Value::String(text) if (1..=64).contains(&name.chars().count()) && text.chars().count() <= 512 => {
+            Value::String(text)
+                if (1..=MAX_LABEL_NAME_CHARS).contains(&name.chars().count())
+                    && text.chars().count() <= MAX_LABEL_CHARS =>
+            {
                 labels.insert(name, text);
             }
             Value::String(_) => {
-                flaws.push(Flaw::new(pointer, "out_of_range", "names of 1 to 64 characters and values of up to 512"));
+                let detail =
+                    format!("names of 1 to {MAX_LABEL_NAME_CHARS} characters and values of up to {MAX_LABEL_CHARS}");
+                flaws.push(Flaw::new(pointer, "out_of_range", detail));
             }
             _ => flaws.push(Flaw::new(pointer, "wrong_type", "a string")),
         }

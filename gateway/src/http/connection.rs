@@ -14,14 +14,17 @@ use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
+use super::automatic_answer::SpeakingStream;
 use super::connection_service::ConnectionService;
+use super::half_close::HalfClosingStream;
 use super::header_timeout::HeaderTimeoutStream;
 use super::server::ListenerLimits;
 use super::stream_timeout::StreamExecutor;
 use super::write_timeout::WriteTimeoutStream;
 use crate::tls::{ClientIntent, ServerTls};
 
-/// Heads longer than this are answered by the HTTP stack, without a problem document.
+/// Heads longer than this are answered by the HTTP stack: over HTTP/1.1 as [`SpeakingStream`] says, over HTTP/2, where the
+/// peer is told the limit before, without a problem document.
 const HEAD_MARGIN_BYTES: usize = 8 * 1024;
 
 /// The settings of a listener's connections.
@@ -30,6 +33,7 @@ pub(super) struct ConnectionSettings {
     tls: Option<ServerTls>,
     time_for_handshake: Duration,
     time_for_head: Duration,
+    time_for_body: Duration,
     time_unread: Duration,
     time_idle: Duration,
 }
@@ -48,9 +52,9 @@ impl ConnectionSettings {
             .max_local_error_reset_streams(Some(MAX_RESETS))
             .keep_alive_interval(Some(limits.head / 2))
             .keep_alive_timeout(limits.head);
-        let (time_for_handshake, time_for_head) = (limits.handshake, limits.head);
+        let (time_for_handshake, time_for_head, time_for_body) = (limits.handshake, limits.head, limits.body);
         let (time_unread, time_idle) = (limits.unread, limits.idle);
-        Self { http, tls, time_for_handshake, time_for_head, time_unread, time_idle }
+        Self { http, tls, time_for_handshake, time_for_head, time_for_body, time_unread, time_idle }
     }
 
     /// Serves a connection to its end. When stopped, it finishes what is under way.
@@ -73,6 +77,8 @@ impl ConnectionSettings {
         stop: CancellationToken,
     ) {
         let under_way = service.active.clone();
+        let stream = HalfClosingStream::new(stream, under_way.clone(), self.time_for_body);
+        let stream = SpeakingStream::new(stream, under_way.clone());
         let stream = WriteTimeoutStream::new(
             HeaderTimeoutStream::new(stream, under_way.clone(), self.time_for_head),
             self.time_unread,

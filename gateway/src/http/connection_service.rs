@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::header;
+use axum::http::{HeaderValue, Version, header};
 use axum::response::Response;
 use tower::Service;
 
@@ -18,6 +18,7 @@ use super::active_requests::ActiveRequests;
 use super::forwarded::client_address;
 use super::response_body::ResponseBody;
 use super::sources::SourceQuota;
+use super::unread_body::lend;
 use crate::networks::{ForwardedHeader, Networks};
 
 /// The caller's address, if it is known. In every request's extensions.
@@ -60,7 +61,7 @@ pub(super) struct ProxyContext {
 
 impl<B> Service<Request<B>> for ConnectionService
 where
-    B: axum::body::HttpBody<Data = bytes::Bytes> + Send + 'static,
+    B: axum::body::HttpBody<Data = bytes::Bytes> + Send + Unpin + 'static,
     B::Error: Into<axum::BoxError>,
 {
     type Response = Response;
@@ -89,10 +90,22 @@ where
         if request.headers().contains_key(header::UPGRADE) {
             request.extensions_mut().insert(self.permit.clone());
         }
-        let answer = self.router.call(request);
+        // A stream of HTTP/2 ends alone, and other requests of its connection go on.
+        let connection = (request.version() < Version::HTTP_2).then(|| self.active.clone());
+        let is_awaited = request.headers().contains_key(header::EXPECT);
+        let (parts, body) = request.into_parts();
+        let (body, lender) = lend(body);
+        let answer = self.router.call(Request::from_parts(parts, body));
         // The request counts until its answer has been sent, which takes long for a stream.
         Box::pin(async move {
-            answer.await.map(|response| response.map(|body| Body::new(ResponseBody::new(body, (visit, one_more)))))
+            let mut response = answer.await?;
+            if !lender.discard(is_awaited).await
+                && let Some(connection) = connection
+            {
+                response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+                connection.leave_unread();
+            }
+            Ok(response.map(|body| Body::new(ResponseBody::new(body, (visit, one_more)))))
         })
     }
 }

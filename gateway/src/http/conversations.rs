@@ -18,7 +18,7 @@ use super::created::created_response;
 use super::error::Error;
 use super::openapi::bodies::{Message, NewConversation, NewReset};
 use super::openapi::examples;
-use super::openapi::pages::ConversationPage;
+use super::openapi::pages::{ConversationPage, RunPage};
 use super::openapi::refusals::{COMMON_CODES, JSON_BODY_CODES, NEW_WORK_CODES, refusals};
 use super::operations::underway;
 use super::paging::{ListPage, PageRequest};
@@ -29,7 +29,7 @@ use super::run_list::SERVICE_ID_HINT;
 use super::runs::{accepted, identifier, request};
 use super::{Api, body, caller};
 use crate::domain::access::AuthenticatedRequest;
-use crate::domain::conversations::{self, ConversationFilter, OpenConversation, OpenedConversation};
+use crate::domain::conversations::{self, ConversationFilter, MessagePage, OpenConversation, OpenedConversation};
 use crate::domain::operations;
 use crate::domain::refusal::{Flaw, Refusal};
 
@@ -221,6 +221,46 @@ pub(super) async fn say(
     // The service follows from the conversation.
     let request = request(EndpointId::from(uuid::Uuid::nil()), idempotency_key, submitted, &headers);
     Ok(accepted(api.admission.say(&caller, conversation_id, expected_generation, request).await?))
+}
+
+refusals!(MessagesRefusals = COMMON_CODES, &[Code::NotFound, Code::InvalidInput, Code::InvalidCursor]);
+
+/// Lists the messages of a conversation, newest first.
+///
+/// Each is the run that it became, with what was said and what was answered. A page ends early when its texts are
+/// long. Needs the scopes `conversations:read` and `runs:read`.
+#[utoipa::path(
+    get,
+    path = "/api/v1/conversations/{conversation_id}/messages",
+    operation_id = "list_messages",
+    tag = "Conversations",
+    params(
+        ("conversation_id" = ConversationId, Path, description = "The conversation."),
+        ("generation" = Option<u32>, Query, minimum = 1, description = "Only messages of this generation."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Entries in a page; 20 if absent."),
+        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before, with the same filters."),
+    ),
+    responses(
+        (status = 200, description = "A page.", body = RunPage, example = json!(examples::messages())),
+        MessagesRefusals,
+    ),
+)]
+pub(super) async fn messages(
+    State(api): State<Arc<Api>>,
+    authenticated: AuthenticatedRequest,
+    conversation_id: Result<Path<String>, PathRejection>,
+    RawQuery(query): RawQuery,
+) -> Result<Json<ListPage<Run>>, Error> {
+    let caller = authenticated.authorise_work(&[Scope::ConversationsRead, Scope::RunsRead])?.within_rate()?;
+    let conversation_id: ConversationId = identifier(conversation_id)?;
+    let query = QueryParameters::read(query.as_deref(), &["generation", "limit", "cursor"])?;
+    let generation = match query.text("generation") {
+        None => None,
+        Some(_) => Some(query.number("generation", 1..=i32::MAX.unsigned_abs(), 1)?),
+    };
+    let paging = PageRequest::read(&format!("messages of {conversation_id}"), &caller, &query)?;
+    let page = MessagePage { conversation_id, generation, before: paging.before, limit: paging.limit };
+    Ok(paging.page(conversations::messages(&api.store, &caller, &page).await?))
 }
 
 refusals!(

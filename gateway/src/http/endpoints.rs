@@ -32,7 +32,7 @@ refusals!(ListRefusals = COMMON_CODES);
 #[utoipa::path(
     get,
     path = "/api/v1/agent-endpoints",
-    operation_id = "list_endpoints",
+    operation_id = "list_services",
     tag = "Services",
     responses(
         (status = 200, description = "The services.", body = Directory, example = json!(examples::directory())),

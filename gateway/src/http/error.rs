@@ -14,11 +14,13 @@ pub struct Error {
     code: Code,
     detail: String,
     members: Map<String, Value>,
+    /// The content coding that would have been taken.
+    coding: Option<&'static str>,
 }
 
 impl Error {
     fn new(code: Code, detail: impl Into<String>) -> Self {
-        Self { code, detail: detail.into(), members: Map::new() }
+        Self { code, detail: detail.into(), members: Map::new(), coding: None }
     }
 
     fn with(mut self, member: &str, value: impl Into<Value>) -> Self {
@@ -29,6 +31,17 @@ impl Error {
     /// The object does not exist, or the caller may not see it.
     pub fn not_found() -> Self {
         Refusal::NotFound.into()
+    }
+
+    /// No call has this path.
+    pub fn path_not_found() -> Self {
+        let detail = "No call has this path. Compare it with those in the reference at /api/v1/docs.";
+        Self::new(Code::PathNotFound, detail)
+    }
+
+    /// A request that is not HTTP as it should be.
+    pub fn malformed_request(detail: &str) -> Self {
+        Self::new(Code::MalformedRequest, detail)
     }
 
     /// The address exists, the method does not.
@@ -56,6 +69,20 @@ impl Error {
         Self::new(Code::UnsupportedMediaType, detail)
     }
 
+    /// A Content-Type that was sent more than once.
+    pub fn content_type_repeated() -> Self {
+        Self::new(
+            Code::UnsupportedMediaType,
+            "Content-Type was sent more than once. Send Content-Type: application/json.",
+        )
+    }
+
+    /// A body that is compressed.
+    pub fn unsupported_content_encoding() -> Self {
+        let detail = "The body must not be compressed: send it without Content-Encoding.";
+        Self { coding: Some("identity"), ..Self::new(Code::UnsupportedMediaType, detail) }
+    }
+
     /// A body over the limit.
     pub fn payload_too_large(limit: usize) -> Self {
         Self::new(Code::PayloadTooLarge, format!("The body is larger than {limit} bytes.")).with("limit_bytes", limit)
@@ -64,6 +91,14 @@ impl Error {
     /// A head over the limit.
     pub fn head_too_large(limit: usize) -> Self {
         let detail = format!("The address and the headers are together larger than {limit} bytes.");
+        Self::new(Code::HeadTooLarge, detail).with("limit_bytes", limit)
+    }
+
+    /// A head over one of the two limits; which of them is not known.
+    pub fn head_too_large_or_long(limit: usize, headers: usize) -> Self {
+        let detail = format!(
+            "The address and the headers are together larger than {limit} bytes, or there are more than {headers} headers."
+        );
         Self::new(Code::HeadTooLarge, detail).with("limit_bytes", limit)
     }
 
@@ -95,6 +130,14 @@ impl Error {
         Self::new(Code::InvalidCursor, detail)
     }
 
+    /// More than one place in a run's events.
+    pub fn last_event_id_repeated() -> Self {
+        Self::new(
+            Code::InvalidCursor,
+            "Last-Event-ID was sent more than once. Send the id of the last event that you received.",
+        )
+    }
+
     /// A top-level member that callers cannot set.
     pub fn unknown_field(name: &str) -> Self {
         let pointer = format!("/{}", name.replace('~', "~0").replace('/', "~1"));
@@ -105,7 +148,8 @@ impl Error {
 
     /// The Idempotency-Key is missing.
     pub fn idempotency_key_missing() -> Self {
-        let detail = "A request that creates work needs an Idempotency-Key, so that it can be repeated safely.";
+        let detail = "This request needs the header Idempotency-Key, so that it can be repeated safely: 1 to 255 visible \
+                      ASCII characters that you choose.";
         Self::new(Code::IdempotencyKeyMissing, detail)
     }
 
@@ -131,6 +175,7 @@ impl From<Refusal> for Error {
             Refusal::SubjectNotAllowed => new(Code::SubjectNotAllowed),
             Refusal::NotFound => new(Code::NotFound),
             Refusal::RunPurged => new(Code::RunPurged),
+            Refusal::RunNotEnded => new(Code::RunNotEnded),
             Refusal::AccessPaused => new(Code::AccessPaused),
             Refusal::IdempotencyKeyReused { existing } => {
                 let (member, id) = match existing {
@@ -214,6 +259,9 @@ pub(super) fn complete(response: &mut Response, request_id: &HeaderValue) {
     }
     if let RetryAdvice::After(seconds) = facts.retry {
         headers.insert(header::RETRY_AFTER, HeaderValue::from_static(seconds));
+    }
+    if let Some(coding) = error.coding {
+        headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(coding));
     }
     *response.body_mut() = Body::from(document.to_string());
 }

@@ -9,7 +9,7 @@ use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use deskgate_protocol::RunId;
 use deskgate_protocol::management::Scope;
@@ -68,8 +68,9 @@ pub(super) struct EventPage {
 /// kept nowhere, are `run.snapshot`, `run.waiting_for_device`, `message.delta` (what the assistant is writing; text from
 /// an `offset` on, counted in characters, replaces what was there, and `message.completed` is what counts) and
 /// `stream.closing` (come again, here or at another gateway). A stream that broke goes on exactly where it was with
-/// `Last-Event-ID`, at any gateway. Closing it cancels nothing. With `Accept: application/json` the stored events come
-/// as pages instead. Needs the scope `runs:read`.
+/// `Last-Event-ID`, at any gateway. Closing it cancels nothing. Only a request whose `Accept` names `text/event-stream`
+/// is answered with a stream. Every other, also one without `Accept` or with `*/*`, is answered with the stored events as pages
+/// of JSON. Needs the scope `runs:read`.
 #[utoipa::path(
     get,
     path = "/api/v1/runs/{run_id}/events",
@@ -95,11 +96,16 @@ pub(super) struct EventPage {
     responses(
         (
             status = 200,
-            description = "The stream, or a page.",
+            description = "A page; or the stream, if `Accept` names `text/event-stream`.",
             content(
                 (EventPage = "application/json", example = json!(examples::events())),
                 (ServerSentEvent = "text/event-stream", example = json!(examples::server_sent_event())),
             ),
+        ),
+        (
+            status = 204,
+            description = "Only for streams: the run has ended, and there is no event behind the last one that was received. \
+                           An EventSource ends with this answer.",
         ),
         EventsRefusals,
     ),
@@ -117,18 +123,23 @@ pub(super) async fn read(
     let limit = query.number("limit", 1..=MAX_PAGE_EVENTS, MAX_PAGE_EVENTS)?;
     let after = after(&query, &headers)?;
     match accept::form(&headers).ok_or_else(Error::not_acceptable)? {
-        EventFormat::Stream => Ok(stream(api.streams.open(&caller, run_id, after).await?, api.listener.heartbeat)),
+        EventFormat::Stream => Ok(match api.streams.open(&caller, run_id, after).await? {
+            Some(events) => stream(events, api.listener.heartbeat),
+            None => StatusCode::NO_CONTENT.into_response(),
+        }),
         EventFormat::Json => Ok(page(api.streams.page(&caller, run_id, after, limit).await?)),
     }
 }
 
 /// The event after which to continue. The header is newer than the address: a reconnecting client repeats its first
 /// address. An empty header means nothing (HTML, section 9.2).
-fn after(query: &QueryParameters, headers: &HeaderMap) -> Result<u64, Refusal> {
-    let sequence = |text: &str| cursor::sequence(text).ok_or(Refusal::InvalidCursor);
-    match headers.get(LAST_EVENT_ID_HEADER).filter(|id| !id.is_empty()) {
-        Some(id) => sequence(id.to_str().unwrap_or_default()),
-        None => query.text("after").or(query.text("cursor")).map_or(Ok(0), sequence),
+fn after(query: &QueryParameters, headers: &HeaderMap) -> Result<u64, Error> {
+    let sequence = |text: &str| cursor::sequence(text).ok_or_else(|| Refusal::InvalidCursor.into());
+    let mut sent = headers.get_all(LAST_EVENT_ID_HEADER).iter();
+    match (sent.next().filter(|id| !id.is_empty()), sent.next()) {
+        (_, Some(_)) => Err(Error::last_event_id_repeated()),
+        (Some(id), None) => sequence(id.to_str().unwrap_or_default()),
+        (None, None) => query.text("after").or(query.text("cursor")).map_or(Ok(0), sequence),
     }
 }
 

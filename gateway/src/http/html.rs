@@ -1,4 +1,4 @@
-//! Pages for people: rendered here, without scripts and without requests to other servers.
+//! Pages for people: rendered here, without requests to other servers, and useful without a script.
 
 use std::fmt;
 
@@ -14,18 +14,31 @@ use crate::domain::refusal::Refusal;
 const CSP_VALUE: &str =
     "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
+/// As above, and the script of the search beside it, which asks this gateway for its index.
+const SEARCH_CSP_VALUE: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; base-uri 'none'; \
+     form-action 'none'; frame-ancestors 'none'";
+
 /// The public pages hold no personal data and change with the program only.
 pub(super) const CACHE_CONTROL_VALUE: HeaderValue = HeaderValue::from_static("public, max-age=300");
 
 /// A page as an answer.
 pub(super) fn answer(page: &impl Template) -> Result<Response, Error> {
+    answer_under(CSP_VALUE, page)
+}
+
+/// A page with the search as an answer.
+pub(super) fn answer_with_search(page: &impl Template) -> Result<Response, Error> {
+    answer_under(SEARCH_CSP_VALUE, page)
+}
+
+fn answer_under(policy: &'static str, page: &impl Template) -> Result<Response, Error> {
     let text = page.render().map_err(|error| {
         tracing::error!(%error, "a page could not be written");
         Refusal::Internal
     })?;
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8")),
-        (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(CSP_VALUE)),
+        (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy)),
         (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
         (header::CACHE_CONTROL, CACHE_CONTROL_VALUE),
     ];
@@ -56,6 +69,22 @@ impl fmt::Display for Text<'_> {
 
 /// What [`Text`] writes is escaped already.
 impl HtmlSafe for Text<'_> {}
+
+/// A path that a narrow page may break behind its slashes.
+pub(super) struct BreakablePath<'a>(pub(super) &'a str);
+
+impl fmt::Display for BreakablePath<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, part) in self.0.split('/').enumerate() {
+            let escaped = escape(part, Html).map_err(|_| fmt::Error)?;
+            if place == 0 { write!(f, "{escaped}")? } else { write!(f, "/<wbr>{escaped}")? }
+        }
+        Ok(())
+    }
+}
+
+/// What [`BreakablePath`] writes is escaped already.
+impl HtmlSafe for BreakablePath<'_> {}
 
 #[cfg(test)]
 mod tests {

@@ -3,9 +3,11 @@
 //! | file | what it does |
 //! |---|---|
 //! | [`server`] | the accept loop: time limits, connection limits, graceful stop |
+//! | [`gate`] | who may use a listener at all |
 //! | `connection` | one connection: TLS, HTTP/1.1 or HTTP/2 |
 //! | `header_timeout` | a connection whose requests must begin in time |
 //! | `write_timeout` `stream_timeout` | a connection, and a stream of HTTP/2, whose peer must read what is sent |
+//! | `unread_body` `half_close` | what is left of a body that no answer waited for: thrown away, or the connection's end |
 //! | `response_body` `active_requests` | the body of an answer, and whether a connection has any |
 //! | [`connection_service`] `forwarded` `sources` | the caller's address, and its requests under way |
 //! | `caller` | the extractor that makes a `Caller` |
@@ -16,7 +18,8 @@
 //! | [`openapi`] | the document of all calls, and its readable page |
 //! | [`problems`] | the closed list of problems, with a page for each |
 //! | `html` | pages for people |
-//! | `accept` | the form of an answer that a caller wants |
+//! | `automatic_answer` `host` | what is no request at all, and a host that is none |
+//! | `accept` `compression` | the form of an answer that a caller wants |
 //! | `rates` | the rate limit's status, in every answer |
 //! | `endpoints` `runs` `run_list` `events` `conversations` `operations` `deliveries` `capabilities` | the resources |
 //! | `trial` | a stream for `doctor`, which is not part of the API |
@@ -25,9 +28,11 @@
 
 mod accept;
 mod active_requests;
+mod automatic_answer;
 mod body;
 mod caller;
 mod capabilities;
+mod compression;
 mod connection;
 pub mod connection_service;
 mod conversations;
@@ -37,8 +42,12 @@ mod deliveries;
 mod endpoints;
 pub mod error;
 mod events;
+mod exact_json;
 mod forwarded;
+pub mod gate;
+mod half_close;
 mod header_timeout;
+mod host;
 pub mod hosted;
 mod html;
 pub mod openapi;
@@ -49,12 +58,14 @@ mod query;
 mod rates;
 mod request_body;
 mod response_body;
+mod run_content;
 mod run_list;
 mod runs;
 pub mod server;
 mod sources;
 mod stream_timeout;
 mod trial;
+mod unread_body;
 mod webhooks;
 mod write_timeout;
 
@@ -63,7 +74,7 @@ use std::time::Instant;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
-use axum::http::{HeaderName, HeaderValue, Method, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -126,13 +137,14 @@ fn calls() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(runs::submit))
         .routes(routes!(runs::read))
         .routes(routes!(run_list::list))
+        .routes(routes!(run_content::delete))
         .routes(routes!(events::read))
         .routes(routes!(capabilities::read))
         .routes(routes!(operations::stop))
         .routes(routes!(conversations::open))
         .routes(routes!(conversations::list))
         .routes(routes!(conversations::read))
-        .routes(routes!(conversations::say))
+        .routes(routes!(conversations::say, conversations::messages))
         .routes(routes!(conversations::reset))
         .routes(routes!(operations::read))
         .routes(routes!(deliveries::list))
@@ -148,12 +160,15 @@ pub fn router(api: Api) -> Router {
     };
     calls
         .route("/api/v1/openapi.json", get(openapi::document))
-        .route("/api/v1/docs", get(openapi::page))
+        .route("/api/v1/docs", get(openapi::reference::index))
+        .route("/api/v1/docs/{name}", get(openapi::reference::page))
+        .route("/api/v1/docs/search.js", get(openapi::reference::script))
+        .route("/api/v1/docs/search.json", get(openapi::reference::search_index))
         .route("/api/v1/docs/style.css", get(html::style))
         .route(trial::TRIAL_PATH, get(trial::stream))
         .route("/problems", get(problems::index))
         .route("/problems/{code}", get(problems::page))
-        .fallback(async || Error::not_found())
+        .fallback(async || Error::path_not_found())
         .method_not_allowed_fallback(async |method: Method| Error::method_not_allowed(&method))
         .layer(DefaultBodyLimit::disable())
         .layer(from_fn_with_state(api.store.metrics().clone(), envelope))
@@ -174,6 +189,7 @@ async fn envelope(State(meters): State<Metrics>, mut request: Request, next: Nex
     let id = request.headers().get(&REQUEST_ID_HEADER).filter(|id| usable(id)).cloned().unwrap_or_else(fresh_id);
     request.extensions_mut().insert(RequestId(id.clone()));
     let left = rates::RateLimitSlot::with(request.extensions_mut());
+    let wants_gzip = compression::is_asked_for(request.headers());
     let mut response = match unacceptable(&request) {
         Some(error) => error.into_response(),
         None => {
@@ -184,13 +200,19 @@ async fn envelope(State(meters): State<Metrics>, mut request: Request, next: Nex
     error::complete(&mut response, &id);
     let headers = response.headers_mut();
     left.write(headers);
+    write_common_headers(headers, id);
+    let response = compression::compress(response, wants_gzip).await;
+    let route = route.as_ref().map_or("none", MatchedPath::as_str);
+    meters.request(route, method.as_str(), response.status().as_u16(), began.elapsed());
+    response
+}
+
+/// Writes the headers of every answer.
+fn write_common_headers(headers: &mut HeaderMap, id: HeaderValue) {
     headers.insert(REQUEST_ID_HEADER, id);
     headers.insert(GATEWAY_VERSION_HEADER, HeaderValue::from_static(VERSION));
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    let route = route.as_ref().map_or("none", MatchedPath::as_str);
-    meters.request(route, method.as_str(), response.status().as_u16(), began.elapsed());
-    response
 }
 
 /// The log fields of a request.
@@ -206,6 +228,9 @@ fn span(request: &Request, id: &HeaderValue) -> Span {
 fn unacceptable(request: &Request) -> Option<Error> {
     if head_bytes(request) > server::MAX_HEAD_BYTES {
         return Some(Error::head_too_large(server::MAX_HEAD_BYTES));
+    }
+    if let Some(flaw) = host::host_flaw(request) {
+        return Some(Error::malformed_request(flaw));
     }
     if caller::credential_in_url(request.uri()) {
         return Some(Error::credential_in_url());

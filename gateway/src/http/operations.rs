@@ -74,9 +74,10 @@ pub(super) async fn stop(
     let (fingerprint, mut members) = incoming.optional_members(&body::STOP_MEMBERS).await?;
     let mut flaws = Vec::new();
     let expected_attempt = members.remove("expected_attempt").and_then(|value| {
-        let attempt = body::whole(&value);
+        let attempt = body::whole(&value).filter(|attempt| *attempt <= body::MAX_COUNT);
         if attempt.is_none() {
-            flaws.push(Flaw::new("/expected_attempt", "out_of_range", "a whole number from 0 on"));
+            let detail = format!("a whole number from 0 to {}", body::MAX_COUNT);
+            flaws.push(Flaw::new("/expected_attempt", "out_of_range", detail));
         }
         attempt
     });

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
 use axum::extract::{FromRequest, Request};
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, HeaderValue, header};
 use deskgate_protocol::canonical::Sha256Digest;
 use http_body_util::{BodyExt, Limited};
 use serde_json::{Map, Value};
 
 use super::Api;
 use super::error::Error;
+use super::exact_json;
 use crate::domain::access::Caller;
 use crate::domain::body_quota::{BodyPermit, MAX_BODY_BYTES};
 use crate::domain::refusal::{Flaw, Refusal};
@@ -74,7 +75,7 @@ impl<'a> RequestBody<'a> {
         }
         let value = Value::Object(members);
         let fingerprint =
-            Sha256Digest::of_json(&value).map_err(|_| Error::malformed_json("The body has no canonical form."))?;
+            Sha256Digest::of_value(&value).map_err(|_| Error::malformed_json("The body has no canonical form."))?;
         let Value::Object(members) = value else { unreachable!("it was made from an object two lines above") };
         Ok((fingerprint, members))
     }
@@ -91,8 +92,14 @@ pub(super) async fn bytes(
     time: Duration,
     limit: usize,
 ) -> Result<bytes::Bytes, Error> {
-    if !is_json(headers) {
-        return Err(Error::unsupported_media_type());
+    if headers.get_all(header::CONTENT_ENCODING).iter().any(|coding| !is_identity(coding)) {
+        return Err(Error::unsupported_content_encoding());
+    }
+    let mut types = headers.get_all(header::CONTENT_TYPE).iter();
+    match (types.next(), types.next()) {
+        (_, Some(_)) => return Err(Error::content_type_repeated()),
+        (Some(only), None) if is_json(only) => {}
+        _ => return Err(Error::unsupported_media_type()),
     }
     let too_large = Error::payload_too_large(limit);
     let announced = headers.get(header::CONTENT_LENGTH);
@@ -108,9 +115,13 @@ pub(super) async fn bytes(
     }
 }
 
-fn is_json(headers: &HeaderMap) -> bool {
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let essence = kind.and_then(|text| text.split(';').next());
+/// Whether a Content-Encoding says that nothing was done to the body.
+fn is_identity(coding: &HeaderValue) -> bool {
+    coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"identity")
+}
+
+fn is_json(kind: &HeaderValue) -> bool {
+    let essence = kind.to_str().ok().and_then(|text| text.split(';').next());
     essence.is_some_and(|essence| essence.trim().eq_ignore_ascii_case("application/json"))
 }
 
@@ -120,7 +131,10 @@ fn object(bytes: &[u8]) -> Result<Map<String, Value>, Error> {
         return Err(Error::malformed_json(format!("The body is nested deeper than {MAX_JSON_DEPTH} levels.")));
     }
     match serde_json::from_slice(bytes) {
-        Ok(Value::Object(members)) => Ok(members),
+        Ok(Value::Object(members)) => match exact_json::flaws(bytes) {
+            flaws if flaws.is_empty() => Ok(members),
+            flaws => Err(Refusal::Invalid(flaws).into()),
+        },
         Ok(_) => Err(Refusal::Invalid(vec![Flaw::new("", "wrong_type", "a JSON object")]).into()),
         Err(error) => Err(Error::malformed_json(format!(
             "The body is not JSON: it breaks off or errs at line {}, column {}.",

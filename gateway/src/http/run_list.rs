@@ -1,5 +1,6 @@
 //! A caller's runs, newest first.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Json;
@@ -9,17 +10,19 @@ use deskgate_protocol::run::{Phase, Run, RunState};
 use deskgate_protocol::{ConversationId, EndpointId, Timestamp};
 
 use super::Api;
+use super::body::{MAX_LABEL_CHARS, MAX_LABEL_NAME_CHARS, MAX_LABELS};
 use super::error::Error;
+use super::openapi::bodies::SoughtLabels;
 use super::openapi::examples;
 use super::openapi::pages::RunPage;
 use super::openapi::refusals::{COMMON_CODES, refusals};
 use super::paging::{ListPage, PageRequest};
 use super::problems::Code;
-use super::query::QueryParameters;
+use super::query::{LABELS, QueryParameters};
 use crate::domain::access::{AuthenticatedRequest, is_subject};
 use crate::domain::run_list::{self, RunFilter};
 
-const PARAMETER_NAMES: [&str; 9] = [
+const PARAMETER_NAMES: [&str; 10] = [
     "endpoint_id",
     "conversation_id",
     "state",
@@ -27,6 +30,7 @@ const PARAMETER_NAMES: [&str; 9] = [
     "idempotency_key",
     "created_after",
     "created_before",
+    LABELS,
     "limit",
     "cursor",
 ];
@@ -58,8 +62,15 @@ refusals!(ListRefusals = COMMON_CODES, &[Code::InvalidInput, Code::InvalidCursor
             pattern = "^[!-~]{1,255}$",
             description = "Only what was accepted under this key, without quotes.",
         ),
-        ("created_after" = Option<Timestamp>, Query, description = "Only runs that were created later."),
-        ("created_before" = Option<Timestamp>, Query, description = "Only runs that were created earlier."),
+        ("created_after" = Option<Timestamp>, Query, description = "Only runs that were created later. A `+` in a time is written `%2B`."),
+        ("created_before" = Option<Timestamp>, Query, description = "Only runs that were created earlier. A `+` in a time is written `%2B`."),
+        (
+            "metadata" = inline(Option<SoughtLabels>),
+            Query,
+            style = DeepObject,
+            explode,
+            description = "Only runs with these labels, each as `metadata[NAME]=VALUE`.",
+        ),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Entries in a page; 20 if absent."),
         ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before, with the same filters."),
     ),
@@ -86,14 +97,25 @@ fn filter(query: &QueryParameters) -> Result<RunFilter, Error> {
         let detail = "idempotency_key is 1 to 255 visible ASCII characters, without quotes.";
         return Err(Error::invalid_parameter("idempotency_key", detail));
     }
-    let moment = "a time, as in 2026-11-21T09:14:50.123Z";
+    let labels: BTreeMap<_, _> = query.labels().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let is_label = |(name, value): (&String, &String)| {
+        (1..=MAX_LABEL_NAME_CHARS).contains(&name.chars().count()) && value.chars().count() <= MAX_LABEL_CHARS
+    };
+    if labels.len() > MAX_LABELS || !labels.iter().all(is_label) {
+        let detail = format!(
+            "metadata[NAME]=VALUE seeks up to {MAX_LABELS} labels, with names of 1 to {MAX_LABEL_NAME_CHARS} characters \
+             and values of up to {MAX_LABEL_CHARS}."
+        );
+        return Err(Error::invalid_parameter(LABELS, &detail));
+    }
     Ok(RunFilter {
+        labels,
         endpoint_id: query.value("endpoint_id", SERVICE_ID_HINT)?,
         conversation_id: query.value("conversation_id", CONVERSATION_ID_HINT)?,
         state: query.value("state", "the state of a run, as in its record")?,
         phase: query.value("phase", "accepted, started or final")?,
         idempotency_key: key.map(str::to_owned),
-        created_after: query.value("created_after", moment)?.map(Timestamp),
-        created_before: query.value("created_before", moment)?.map(Timestamp),
+        created_after: query.moment("created_after")?,
+        created_before: query.moment("created_before")?,
     })
 }

@@ -16,8 +16,10 @@ use tokio_util::sync::CancellationToken;
 use super::active_requests::ActiveRequests;
 use super::connection::ConnectionSettings;
 use super::connection_service::{ConnectionPermit, ConnectionService, ProxyContext};
+use super::gate::ConnectionGate;
 use super::sources::SourceQuota;
 use crate::networks::{ForwardedHeader, Networks};
+use crate::proxy_protocol::Balancers;
 use crate::tls::ServerTls;
 
 /// The largest head of a request, in bytes.
@@ -86,6 +88,65 @@ pub struct ListenerAccess {
     pub forwarded: ForwardedHeader,
     /// Whether only the proxies may connect.
     pub proxies_only: bool,
+    /// Judges each connection, before its TLS and its requests.
+    pub gate: Option<ConnectionGate>,
+    /// Balancers: their connections begin with a PROXY header, which names the peer.
+    pub balancers: Networks,
+}
+
+/// What decides over connections, and what they share.
+struct Entrance {
+    access: ListenerAccess,
+    router: Router,
+    connected: SourceQuota,
+    behind_proxies: SourceQuota,
+}
+
+impl Entrance {
+    /// `None`: the connection is closed.
+    fn admit(&self, stream: &TcpStream, peer: SocketAddr, place: OwnedSemaphorePermit) -> Option<ConnectionService> {
+        let peer = peer.ip().to_canonical();
+        let trusted = self.access.proxies.contain(peer);
+        if self.access.proxies_only && !trusted {
+            tracing::debug!(%peer, "turned away: it is none of server.trusted_proxies");
+            return None;
+        }
+        let visit = if trusted { None } else { self.connected.acquire(peer) };
+        // Without this, small answers wait for 40 ms on some machines.
+        if (visit.is_none() && !trusted) || stream.set_nodelay(true).is_err() {
+            return None;
+        }
+        let proxied = trusted.then(|| ProxyContext {
+            proxies: self.access.proxies.clone(),
+            header: self.access.forwarded,
+            sources: self.behind_proxies.clone(),
+        });
+        Some(ConnectionService {
+            router: self.router.clone(),
+            peer,
+            permit: ConnectionPermit(Arc::new((place, visit))),
+            active: ActiveRequests::default(),
+            proxied,
+        })
+    }
+
+    /// Serves a connection that the gate admits, if there is one.
+    async fn serve(
+        &self,
+        protocol: Arc<ConnectionSettings>,
+        stream: TcpStream,
+        service: ConnectionService,
+        stop: CancellationToken,
+    ) {
+        match &self.access.gate {
+            Some(gate) if !gate.admits(&stream).await => {
+                // Whoever is refused keeps nobody else out meanwhile.
+                drop(service);
+                gate.refuse(stream).await;
+            }
+            _ => protocol.serve(stream, service, stop).await,
+        }
+    }
 }
 
 /// Serves until `stop`, then finishes what is under way.
@@ -97,9 +158,14 @@ pub async fn serve(
     stop: CancellationToken,
 ) {
     let places = Arc::new(Semaphore::new(limits.connections));
-    let (connected, behind_proxies) =
-        (SourceQuota::new(limits.connections_per_source), SourceQuota::new(limits.connections_per_source));
-    let protocol = Arc::new(ConnectionSettings::new(&limits, entrance.tls));
+    let protocol = Arc::new(ConnectionSettings::new(&limits, entrance.tls.clone()));
+    let balancers = Balancers::new(entrance.balancers.clone(), "server.listen");
+    let entrance = Arc::new(Entrance {
+        access: entrance,
+        router,
+        connected: SourceQuota::new(limits.connections_per_source),
+        behind_proxies: SourceQuota::new(limits.connections_per_source),
+    });
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
@@ -107,33 +173,21 @@ pub async fn serve(
             () = stop.cancelled() => break,
             accepted = accept(&listener, &places) => accepted,
         };
-        let (stream, peer, place) = accepted;
-        let peer = peer.ip().to_canonical();
-        let trusted = entrance.proxies.contain(peer);
-        if entrance.proxies_only && !trusted {
-            tracing::debug!(%peer, "turned away: it is none of server.trusted_proxies");
-            continue;
-        }
-        let visit = if trusted { None } else { connected.acquire(peer) };
-        // Without this, small answers wait for 40 ms on some machines.
-        if (visit.is_none() && !trusted) || stream.set_nodelay(true).is_err() {
-            continue;
-        }
-        let proxied = trusted.then(|| ProxyContext {
-            proxies: entrance.proxies.clone(),
-            header: entrance.forwarded,
-            sources: behind_proxies.clone(),
-        });
-        let lodging = ConnectionPermit(Arc::new((place, visit)));
-        let service = ConnectionService {
-            router: router.clone(),
-            peer,
-            permit: lodging,
-            active: ActiveRequests::default(),
-            proxied,
-        };
+        let (mut stream, peer, place) = accepted;
         let (protocol, stop) = (protocol.clone(), stop.clone());
-        connections.spawn(async move { protocol.serve(stream, service, stop).await });
+        if balancers.contain(peer) {
+            let (balancers, entrance) = (balancers.clone(), entrance.clone());
+            connections.spawn(async move {
+                let header = balancers.client(&mut stream, peer);
+                let Some(Some(client)) = stop.run_until_cancelled(header).await else { return };
+                if let Some(service) = entrance.admit(&stream, client, place) {
+                    entrance.serve(protocol, stream, service, stop).await;
+                }
+            });
+        } else if let Some(service) = entrance.admit(&stream, peer, place) {
+            let entrance = entrance.clone();
+            connections.spawn(async move { entrance.serve(protocol, stream, service, stop).await });
+        }
     }
     drop(listener);
     let finished = async { while connections.join_next().await.is_some() {} };

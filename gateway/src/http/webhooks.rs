@@ -44,6 +44,7 @@ pub(super) struct IgnoredEvent {
 
 refusals!(
     ReceiveRefusals = &[
+        Code::MalformedRequest,
         Code::MalformedJson,
         Code::CredentialInUrl,
         Code::SignatureInvalid,

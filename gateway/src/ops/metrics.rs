@@ -12,6 +12,7 @@ use crate::domain::health::{HealthCode, HealthSnapshot};
 use crate::metrics::MetricsText;
 use crate::store::devices::Presence;
 use crate::store::migrate;
+use crate::store::quotas::{QuotaKind, QuotaUse};
 use crate::store::status_counts::DeviceCounts;
 
 /// The commit that was built, if the build named it.
@@ -42,6 +43,17 @@ pub(super) async fn metrics(State(ops): State<Ops>) -> impl IntoResponse {
     );
     let seen = HealthSnapshot::now(&ops.store, ops.queue.age()).await;
     problems(&seen, &mut text);
+    if let Some((_, room)) = &seen.disk.own {
+        text.one("deskgate_disk_free_bytes", "gauge", "Room on the disk of state_dir.", room.free_bytes as f64);
+    }
+    if let Some(until) = ops.tls.as_ref().and_then(crate::tls::ServerTls::expires_at) {
+        text.one(
+            "deskgate_certificate_expiry_timestamp_seconds",
+            "gauge",
+            "When the public listener's certificate ends, in seconds since 1970.",
+            until.as_second() as f64,
+        );
+    }
     // Without a database its values are unknown.
     if let Some(applied) = seen.migration {
         text.one("deskgate_migration_version", "gauge", "The newest applied migration.", f64::from(applied));
@@ -49,8 +61,26 @@ pub(super) async fn metrics(State(ops): State<Ops>) -> impl IntoResponse {
         let (pending, oldest_s) = seen.callbacks;
         text.one("deskgate_callback_pending", "gauge", "Deliveries that wait; counted up to 10,000.", pending as f64);
         text.one("deskgate_callback_oldest_seconds", "gauge", "How long the oldest of them has waited.", oldest_s);
+        quotas(&ops, &seen.quota_use, &mut text);
     }
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text.finish())
+}
+
+/// Each quota, and how much of it is used where most is: no owner is named.
+fn quotas(ops: &Ops, uses: &[QuotaUse], text: &mut MetricsText) {
+    text.family(
+        "deskgate_quota_limit",
+        "gauge",
+        "The most of each kind that a device, account or application may have.",
+    );
+    for kind in QuotaKind::ALL {
+        text.sample("", &[("quota", kind.as_str())], f64::from(ops.store.quotas().limit(kind)));
+    }
+    text.family("deskgate_quota_highest_use", "gauge", "How many the device, account or application with most has.");
+    for kind in QuotaKind::ALL {
+        let used = uses.iter().filter(|quota| quota.kind == kind).map(|quota| quota.used).max();
+        text.sample("", &[("quota", kind.as_str())], f64::from(used.unwrap_or(0)));
+    }
 }
 
 fn connections(ops: &Ops, text: &mut MetricsText) {

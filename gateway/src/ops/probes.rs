@@ -17,6 +17,7 @@ pub(super) async fn readyz(State(ops): State<Ops>, RawQuery(query): RawQuery) ->
     let conditions = [
         ("admission", admission(&ops)),
         ("database", database.map_err(|error| error.to_string())),
+        ("disk", ops.store.disk().hinders().map_or(Ok(()), Err)),
         ("migrations", migrations),
         ("queue", queue(&ops)),
     ];

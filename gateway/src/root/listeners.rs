@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpSocket, UnixListener};
 
 use super::{Settings, StartError};
 use crate::addresses::Addresses;
@@ -22,17 +22,17 @@ pub(super) struct Listeners {
 
 impl Listeners {
     /// Binds the listeners in the settings.
-    pub(super) async fn bind(settings: &Settings) -> Result<Self, StartError> {
-        let http = listen(settings.listen).await?;
+    pub(super) fn bind(settings: &Settings) -> Result<Self, StartError> {
+        let http = listen(settings.listen)?;
         let ssh = match settings.ssh_listen {
             Some(address) => {
                 let host_keys = HostKeys::load_or_create(&settings.state_dir)?;
-                Some((listen(address).await?, host_keys))
+                Some((listen(address)?, host_keys))
             }
             None => None,
         };
         let ops = match settings.ops_listen {
-            Some(address) => Some(listen(address).await?),
+            Some(address) => Some(listen(address)?),
             None => None,
         };
         let (http_address, ssh_address) = (bound(&http)?, ssh.as_ref().map(|(ssh, _)| bound(ssh)).transpose()?);
@@ -55,9 +55,19 @@ impl Listeners {
     }
 }
 
-async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
-    let listener = TcpListener::bind(address).await;
-    listener.map_err(|source| StartError::Listen { address: address.to_string(), source })
+/// Connections that the system keeps until they are accepted; its own limit holds, too (`net.core.somaxconn`). When it is
+/// full, new ones are dropped, and their callers try again after a second or more.
+const BACKLOG: u32 = 4096;
+
+fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
+    let listening = || {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        // A port is free again as soon as its gateway has ended.
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        socket.listen(BACKLOG)
+    };
+    listening().map_err(|source| StartError::Listen { address: address.to_string(), source })
 }
 
 fn bound(listener: &TcpListener) -> Result<SocketAddr, StartError> {

@@ -2,7 +2,7 @@
 
 use tokio::io::DuplexStream;
 
-use crate::control::service::ControlService;
+use crate::control::service::{ControlService, EntryMethod};
 use deskgate_program::tasks::Tasks;
 
 /// Bytes in an in-memory pipe.
@@ -21,7 +21,7 @@ impl Pipes {
         let (ours, theirs) = tokio::io::duplex(PIPE_BUFFER_BYTES);
         let service = self.service.clone();
         if !service.stop.is_cancelled() {
-            self.doors.spawn("pipe", async move { service.serve(ours, None).await });
+            self.doors.spawn("pipe", async move { service.serve(ours, EntryMethod::Pipe).await });
         }
         theirs
     }

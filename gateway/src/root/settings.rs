@@ -4,11 +4,14 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use deskgate_protocol::identity::PublicKey;
 use deskgate_protocol::secret::ControlToken;
 
 use crate::config::{AcmeSettings, HostedSettings};
 use crate::domain::CallerLimits;
 use crate::domain::devices::SessionTimings;
+use crate::domain::quotas::Quotas;
+use crate::networks::destinations::AddressRules;
 use crate::networks::{ForwardedHeader, Networks};
 use crate::sd_notify::ServiceNotifier;
 use crate::{encryption, hosted, tls};
@@ -30,6 +33,10 @@ pub struct Settings {
     pub trusted_proxies: Networks,
     /// The header in which they name it.
     pub forwarded_header: ForwardedHeader,
+    /// Balancers before the public API that name the client in a PROXY header.
+    pub balancers: Networks,
+    /// Balancers before the SSH listener that do.
+    pub ssh_balancers: Networks,
     /// The address that backends use, without `/api/v1`; otherwise the listening address.
     pub public_url: Option<String>,
     /// How long the public API keeps listening, and reports that it drains, before it stops.
@@ -42,6 +49,8 @@ pub struct Settings {
     pub ssh_public_address: Option<String>,
     /// The private control socket.
     pub control_socket: Option<PathBuf>,
+    /// The host keys of the sshd before it; empty: they are not known here.
+    pub sshd_host_keys: Vec<PublicKey>,
     /// The administrator's socket.
     pub admin_socket: Option<PathBuf>,
     /// The number of the group that may administer, beside root and the gateway's own user.
@@ -56,8 +65,10 @@ pub struct Settings {
     pub manager: Option<ServiceNotifier>,
     /// Authorities that callbacks' certificates may come from beside the system's, PEM.
     pub callbacks_ca_file: Option<PathBuf>,
-    /// Whether the desktop may change the hosts that callbacks may go to; otherwise the administrator.
-    pub allowlist_is_the_desktops: bool,
+    /// Where callbacks may go.
+    pub callback_addresses: AddressRules,
+    /// Whether it is the built-in gateway of one desktop, whose owner is its administrator.
+    pub is_built_in: bool,
     /// The database; otherwise a private cluster.
     pub database: Option<DatabaseSettings>,
     /// The limits of callers.
@@ -96,12 +107,15 @@ impl Settings {
             acme: None,
             trusted_proxies: Networks::default(),
             forwarded_header: ForwardedHeader::default(),
+            balancers: Networks::default(),
+            ssh_balancers: Networks::default(),
             public_url: None,
             drain: Duration::ZERO,
             ssh_listen: None,
             ops_listen: None,
             ssh_public_address: None,
             control_socket: None,
+            sshd_host_keys: Vec::new(),
             admin_socket: None,
             admin_group: None,
             control_token: None,
@@ -109,9 +123,10 @@ impl Settings {
             issuer_clocks: hosted::JwksTimings::default(),
             manager: None,
             callbacks_ca_file: None,
-            allowlist_is_the_desktops: true,
+            callback_addresses: AddressRules::default(),
+            is_built_in: true,
             database: None,
-            limits: CallerLimits::default(),
+            limits: CallerLimits { quotas: Quotas::OF_OWN_DESKTOP, ..CallerLimits::default() },
             clocks: SessionTimings::default(),
         }
     }

@@ -79,17 +79,18 @@ impl Gateway {
         let judged = |url: &str| {
             settings.hosted.clone().map(|hosted| TokenVerifier::new(hosted, url, settings.issuer_clocks)).transpose()
         };
-        let sender = CallbackSender::new(settings.callbacks_ca_file.as_deref())?;
+        let sender = CallbackSender::new(settings.callbacks_ca_file.as_deref(), settings.callback_addresses.clone())?;
         let (wake, outgoing) = ChangeNotifier::new();
         let (database, migrate) = database(&settings, cluster_url.as_deref())?;
-        let store = database.open(migrate, wake.clone()).await?;
+        let store = database.open(migrate, wake.clone()).await?.with_quotas(settings.limits.quotas);
+        let store = store.with_state_dir(settings.state_dir.clone(), cluster_url.is_some());
         let token = match &settings.control_token {
             Some(token) => token.clone(),
             None => token::load_or_create(&settings.state_dir)?,
         };
         store.add_control_token(token.digest()).await.map_err(DatabaseOpenError::from)?;
         let gateway_id = store.gateway_id().await.map_err(DatabaseOpenError::from)?;
-        let Listeners { http, ssh, ops, control, admin, addresses } = Listeners::bind(&settings).await?;
+        let Listeners { http, ssh, ops, control, admin, addresses } = Listeners::bind(&settings)?;
 
         let broken = CancellationToken::new();
         let (doors, works) = (Tasks::new(broken.clone()), Tasks::new(broken.clone()));
@@ -107,13 +108,14 @@ impl Gateway {
             clocks: settings.clocks,
             admission,
             limits: settings.limits,
-            callbacks: CallbackContext {
-                scribe: scribe.clone(),
-                allowlist_is_yours: settings.allowlist_is_the_desktops,
-            },
+            callbacks: CallbackContext { scribe: scribe.clone(), allowlist_is_yours: settings.is_built_in },
             cipher: cipher.clone(),
             public_url: addresses.public_url.clone(),
+            origin: url::Url::parse(&addresses.public_url)
+                .map_or_else(|_| addresses.public_url.clone(), |url| url.origin().ascii_serialization()),
+            sshd_host_keys: settings.sshd_host_keys.clone(),
             verifier: judged(&addresses.public_url).map_err(StartError::IssuerRoots)?,
+            told_retention: (!settings.is_built_in).then_some(settings.limits.retention),
             host_keys: ssh.as_ref().map(|(_, keys)| keys.clone()),
             stop: draining.clone(),
         };
@@ -252,6 +254,8 @@ impl GatewayBuilder {
             proxies: self.settings.trusted_proxies.clone(),
             forwarded: self.settings.forwarded_header,
             proxies_only: self.tls.is_none() && !addresses.http.ip().is_loopback(),
+            gate: None,
+            balancers: self.settings.balancers.clone(),
         };
         let serving = server::serve(listener, entrance, http::router(api), http_limits, self.doors.stopping());
         self.doors.spawn("http", serving);
@@ -268,7 +272,8 @@ impl GatewayBuilder {
     /// The SSH listener for devices.
     fn tunnel(&self, listener: TcpListener, host_keys: HostKeys, service: ControlService) {
         let name = self.settings.control_socket.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_CONTROL_SOCKET));
-        let config = tunnel::TunnelConfig::new(name.display().to_string());
+        let balancers = self.settings.ssh_balancers.clone();
+        let config = tunnel::TunnelConfig { balancers, ..tunnel::TunnelConfig::new(name.display().to_string()) };
         let (arrivals, arrived) = mpsc::channel(16);
         let admission = Arc::new(PairedDevices(self.store.clone()));
         let serving = tunnel::serve(listener, host_keys, config, admission, arrivals, self.works.stopping());

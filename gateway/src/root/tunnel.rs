@@ -6,7 +6,7 @@ use deskgate_protocol::identity::PublicKey;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::control::service::ControlService;
+use crate::control::service::{ControlService, EntryMethod};
 use crate::store::Store;
 use crate::tunnel::{Arrival, KeyAdmission, KeyStatus};
 
@@ -18,9 +18,10 @@ pub(super) async fn receive(mut arrivals: mpsc::Receiver<Arrival>, service: Cont
             () = service.stop.cancelled() => break,
             Some(_) = sessions.join_next() => {}
             arrival = arrivals.recv() => match arrival {
-                Some(Arrival { public_key, stream, .. }) => {
+                Some(Arrival { public_key, host_key, stream, .. }) => {
                     let service = service.clone();
-                    sessions.spawn(async move { service.serve(stream, Some(public_key)).await });
+                    let way = EntryMethod::Tunnel { device: public_key, host_key };
+                    sessions.spawn(async move { service.serve(stream, way).await });
                 }
                 None => break,
             },

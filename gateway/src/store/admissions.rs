@@ -159,7 +159,7 @@ async fn commit_for_ever(
 
 impl Store {
     async fn commit(&self, submissions: &[Submission]) -> Result<Vec<Admission>, Error> {
-        let admissions = with_timeout(self.admit_all(submissions)).await?;
+        let admissions = self.note(with_timeout(self.admit_all(submissions)).await)?;
         let devices: HashSet<DeviceId> = admissions
             .iter()
             .filter_map(|admission| match admission {

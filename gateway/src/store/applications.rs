@@ -13,6 +13,7 @@ use tokio_postgres::types::ToSql;
 
 use super::activity::{ActivityEntry, Owner};
 use super::columns::{count, word};
+use super::quotas::{Making, QuotaKind, QuotaReached};
 use super::{Error, Store};
 
 /// The resets of application `a` that the device has not acknowledged.
@@ -113,7 +114,8 @@ pub struct NewKey<'a> {
 }
 
 impl Store {
-    /// Creates an application with its first key. `None` if the device has one of this name.
+    /// Creates an application with its first key, if the quotas leave room for one. `None` if the device has one of this
+    /// name.
     ///
     /// # Errors
     /// The database does not answer, or refuses the statement.
@@ -123,7 +125,7 @@ impl Store {
         app_id: ApplicationId,
         name: &str,
         key: &NewKey<'_>,
-    ) -> Result<Option<(Application, KeyRecord)>, Error> {
+    ) -> Result<Result<Option<(Application, KeyRecord)>, QuotaReached>, Error> {
         let sql = format!(
             "-- applications::create
             WITH created AS (
@@ -136,8 +138,13 @@ impl Store {
             SELECT {KEY_COLUMNS}, c.created_at AS app_created_at FROM k JOIN created c USING (app_id)"
         );
         let created = |_: &Row| Ok(Some(note(app_id, ActivityKind::ApplicationCreated, None, name)));
-        let row = self.insert_key(&sql, key, owner, &[&app_id.uuid(), &name], created).await?;
-        let Some(row) = row else { return Ok(None) };
+        let kinds = &[QuotaKind::ApplicationsPerDevice, QuotaKind::ApplicationsPerAccount];
+        let making = Making { kinds, app_id: None, about: None, replaces: false };
+        let row = match self.insert_key(&making, &sql, key, owner, &[&app_id.uuid(), &name], created).await? {
+            Ok(Some(row)) => row,
+            Ok(None) => return Ok(Ok(None)),
+            Err(reached) => return Ok(Err(reached)),
+        };
         let created_at = row.try_get::<_, jiff::Timestamp>("app_created_at")?.into();
         let application = Application {
             app_id,
@@ -150,7 +157,7 @@ impl Store {
             removed_at: None,
             outstanding: None,
         };
-        Ok(Some((application, stored_key(&row)?)))
+        Ok(Ok(Some((application, stored_key(&row)?))))
     }
 
     /// A device's applications that were not removed, oldest first.
@@ -204,7 +211,8 @@ impl Store {
         self.durable_opt(&sql, &[&app_id.uuid()]).await?.as_ref().map(placed).transpose()
     }
 
-    /// Adds a key to an active application of this device. `None` if it has no such application.
+    /// Adds a key to an active application of this device, if the quotas leave room for one. `None` if it has no such
+    /// application.
     ///
     /// # Errors
     /// The database does not answer, or refuses the statement.
@@ -213,7 +221,7 @@ impl Store {
         owner: Owner,
         app_id: ApplicationId,
         key: &NewKey<'_>,
-    ) -> Result<Option<KeyRecord>, Error> {
+    ) -> Result<Result<Option<KeyRecord>, QuotaReached>, Error> {
         let sql = format!(
             "-- applications::create_key
             WITH a AS (
@@ -224,18 +232,23 @@ impl Store {
             SELECT $1, app_id, $2, $3, $4, $5, $6, $7, $8, $9 FROM a RETURNING {KEY_COLUMNS}"
         );
         let created = |row: &Row| key_note(row, ActivityKind::KeyCreated).map(Some);
-        let row = self.insert_key(&sql, key, owner, &[&app_id.uuid()], created).await?;
-        row.as_ref().map(stored_key).transpose()
+        let kinds = &[QuotaKind::KeysPerApplication];
+        let making = Making { kinds, app_id: Some(app_id), about: None, replaces: false };
+        match self.insert_key(&making, &sql, key, owner, &[&app_id.uuid()], created).await? {
+            Ok(row) => Ok(Ok(row.as_ref().map(stored_key).transpose()?)),
+            Err(reached) => Ok(Err(reached)),
+        }
     }
 
     async fn insert_key(
         &self,
+        making: &Making<'_>,
         sql: &str,
         key: &NewKey<'_>,
         owner: Owner,
         more: &[&(dyn ToSql + Sync)],
         did: impl Fn(&Row) -> Result<Option<ActivityEntry>, Error>,
-    ) -> Result<Option<Row>, Error> {
+    ) -> Result<Result<Option<Row>, QuotaReached>, Error> {
         let scopes: Vec<_> = key.scopes.iter().map(|scope| scope.as_str()).collect();
         let endpoints: Vec<_> = key.endpoints.iter().map(|endpoint| endpoint.uuid()).collect();
         let (key_id, digest, expires_at) =
@@ -253,7 +266,7 @@ impl Store {
             &key.allowed_cidrs,
             &device_id,
         ];
-        self.execute_with_activity(owner, sql, &[&own[..], more].concat(), did).await
+        self.execute_within_quotas(owner, making, sql, &[&own[..], more].concat(), did).await
     }
 
     /// The keys of an application of this device, oldest first.
@@ -289,7 +302,7 @@ impl Store {
     }
 
     /// Replaces a live key of this device by another one with the same rights; the old one stays valid for `overlap_s`
-    /// seconds. `None` if it has no such live key.
+    /// seconds, and counts against the quotas then. `None` if it has no such live key.
     ///
     /// # Errors
     /// The database does not answer, or refuses the statement.
@@ -299,7 +312,7 @@ impl Store {
         old: KeyId,
         overlap_s: u32,
         new: &NewSecret<'_>,
-    ) -> Result<Option<KeyRecord>, Error> {
+    ) -> Result<Result<Option<KeyRecord>, QuotaReached>, Error> {
         let sql = format!(
             "-- applications::roll_key
             WITH old AS (
@@ -320,8 +333,12 @@ impl Store {
             (owner.device_id.uuid(), old.uuid(), new.key_id.uuid(), new.digest.0.as_slice());
         let params: [&(dyn ToSql + Sync); 6] = [&device_id, &old, &overlap, &key_id, &new.last4, &digest];
         let rolled = |row: &Row| key_note(row, ActivityKind::KeyRolled).map(Some);
-        let row = self.execute_with_activity(owner, &sql, &params, rolled).await?;
-        row.as_ref().map(stored_key).transpose()
+        let kinds = &[QuotaKind::KeysPerApplication];
+        let making = Making { kinds, app_id: None, about: Some(old), replaces: overlap_s == 0 };
+        match self.execute_within_quotas(owner, &making, &sql, &params, rolled).await? {
+            Ok(row) => Ok(Ok(row.as_ref().map(stored_key).transpose()?)),
+            Err(reached) => Ok(Err(reached)),
+        }
     }
 
     /// Records that a key is used, and from where, unless that was done within the last minute.

@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use super::activity::{ActivityEntry, Owner};
 use super::columns::word;
+use super::quotas::{Making, QuotaKind, QuotaReached};
 use super::{Error, Store};
 
 /// A callback that is set for the first time.
@@ -207,12 +208,16 @@ impl Store {
         Ok(self.execute_with_activity(owner, sql, &params, rolled).await?.is_some())
     }
 
-    /// Opens a listener to an active application of this device; returns when it ends. `None` if there is no such
-    /// application.
+    /// Opens a listener to an active application of this device, if the quotas leave room for one; returns when it ends.
+    /// `None` if there is no such application.
     ///
     /// # Errors
     /// The database does not answer, or refuses the statement.
-    pub async fn open_listener(&self, owner: Owner, new: &NewListener<'_>) -> Result<Option<Timestamp>, Error> {
+    pub async fn open_listener(
+        &self,
+        owner: Owner,
+        new: &NewListener<'_>,
+    ) -> Result<Result<Option<Timestamp>, QuotaReached>, Error> {
         let sql = "-- destinations::open_listener
             WITH a AS (SELECT app_id FROM applications WHERE device_id = $1 AND app_id = $2 AND state = 'active' FOR SHARE)
             INSERT INTO destinations (destination_id, app_id, kind, host, types, sealed_secret, expires_at)
@@ -230,8 +235,13 @@ impl Store {
             let (app_id, what) = (Some(new.app_id), ActivityKind::ListenerOpened);
             Ok(Some(ActivityEntry { app_id, what, about: None, name: None }))
         };
-        let row = self.execute_with_activity(owner, sql, &params, opened).await?;
-        row.map(|row| Ok(row.try_get::<_, jiff::Timestamp>(0)?.into())).transpose()
+        let kinds = &[QuotaKind::ListenersPerApplication];
+        let making = Making { kinds, app_id: Some(new.app_id), about: None, replaces: false };
+        match self.execute_within_quotas(owner, &making, sql, &params, opened).await? {
+            Ok(None) => Ok(Ok(None)),
+            Ok(Some(row)) => Ok(Ok(Some(row.try_get::<_, jiff::Timestamp>(0)?.into()))),
+            Err(reached) => Ok(Err(reached)),
+        }
     }
 
     /// Extends a listener's life. False if it ended before.

@@ -9,6 +9,7 @@ use tokio_postgres::types::ToSql;
 use super::activity::{ActivityEntry, Owner};
 use super::columns::word;
 use super::devices::{PRESENCE_SQL, Presence};
+use super::quotas::{Making, QuotaKind, QuotaReached};
 use super::{Error, Store};
 
 /// The outcome of a publication.
@@ -27,13 +28,15 @@ pub enum PublicationOutcome {
         /// The published version; 0 when nothing is published.
         published: u32,
     },
+    /// A quota leaves no room for another service.
+    QuotaReached(QuotaReached),
 }
 
 const ENDPOINT_COLUMNS: &str = "endpoint_id, app_id, name, description, version, definition_sha256, published_at,
     closed_at";
 
 impl Store {
-    /// Publishes a version of a service of this device.
+    /// Publishes a version of a service of this device; a new service only if the quotas leave room for one.
     ///
     /// # Errors
     /// The database does not answer, or refuses the statement.
@@ -73,9 +76,13 @@ impl Store {
             };
             Ok(row.try_get::<_, bool>("fresh")?.then_some(note))
         };
-        match self.execute_with_activity(owner, &sql, &params, published_now).await? {
-            Some(row) => Ok(PublicationOutcome::Published(published(&row)?)),
-            None => self.why_not_published(owner.device_id, wanted).await,
+        let kinds = &[QuotaKind::ServicesPerApplication, QuotaKind::ServicesPerDevice, QuotaKind::ServicesPerAccount];
+        let about = Some(wanted.endpoint_id.uuid());
+        let making = Making { kinds, app_id: Some(wanted.app_id), about, replaces: false };
+        match self.execute_within_quotas(owner, &making, &sql, &params, published_now).await? {
+            Ok(Some(row)) => Ok(PublicationOutcome::Published(published(&row)?)),
+            Ok(None) => self.why_not_published(owner.device_id, wanted).await,
+            Err(reached) => Ok(PublicationOutcome::QuotaReached(reached)),
         }
     }
 

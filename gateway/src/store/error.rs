@@ -10,6 +10,9 @@ pub enum Error {
     /// The database cannot be reached or cannot work now. The same call may succeed later.
     #[error("the database is not available: {0}")]
     Unavailable(String),
+    /// A disk of the database is full. The same call may succeed once there is room.
+    #[error("the database's disk is full: {0}")]
+    DiskFull(String),
     /// The database refused a statement, which is a fault of this program.
     #[error("a statement failed: {0}")]
     Statement(String),
@@ -22,6 +25,7 @@ impl From<tokio_postgres::Error> for Error {
     fn from(error: tokio_postgres::Error) -> Self {
         let text = describe(&error);
         match error.code() {
+            Some(&SqlState::DISK_FULL) => Self::DiskFull(text),
             Some(code) if is_passing(code) => Self::Unavailable(text),
             Some(_) => Self::Statement(text),
             // An error without a code is one of the connection: closed, reset, never made.

@@ -37,6 +37,9 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { version: 16, name: "host_keys", sql: include_str!("../../migrations/0016_host_keys.sql") },
     Migration { version: 17, name: "reoffered", sql: include_str!("../../migrations/0017_reoffered.sql") },
     Migration { version: 18, name: "model_outages", sql: include_str!("../../migrations/0018_model_outages.sql") },
+    Migration { version: 19, name: "receipts", sql: include_str!("../../migrations/0019_receipts.sql") },
+    Migration { version: 20, name: "run_content", sql: include_str!("../../migrations/0020_run_content.sql") },
+    Migration { version: 21, name: "restarts", sql: include_str!("../../migrations/0021_restarts.sql") },
 ];
 
 /// An advisory lock number that is used for nothing else in this database.
@@ -162,6 +165,19 @@ async fn apply_missing(client: &mut Client) -> Result<Vec<i32>, MigrateError> {
         SchemaStatus::Ahead { applied } => return Err(MigrateError::Ahead { applied, known: newest() }),
         SchemaStatus::Behind { applied } => applied,
     };
+    apply(client, |version| version > applied).await
+}
+
+/// Makes the schema of a version in an empty schema.
+///
+/// # Errors
+/// The database does not answer, or refuses a statement.
+pub(super) async fn apply_up_to(client: &mut Client, newest: i32) -> Result<(), MigrateError> {
+    apply(client, |version| version <= newest).await.map(drop)
+}
+
+/// Applies the chosen migrations, and returns their versions.
+async fn apply(client: &mut Client, is_chosen: impl Fn(i32) -> bool) -> Result<Vec<i32>, MigrateError> {
     client
         .batch_execute(
             "CREATE TABLE IF NOT EXISTS deskgate_migrations (
@@ -169,7 +185,7 @@ async fn apply_missing(client: &mut Client) -> Result<Vec<i32>, MigrateError> {
                 applied_at timestamptz NOT NULL DEFAULT now())",
         )
         .await?;
-    let missing: Vec<_> = MIGRATIONS.iter().filter(|migration| migration.version > applied).collect();
+    let missing: Vec<_> = MIGRATIONS.iter().filter(|migration| is_chosen(migration.version)).collect();
     for migration in &missing {
         let transaction = client.transaction().await?;
         transaction.batch_execute(migration.sql).await?;

@@ -17,7 +17,10 @@
 //! | [`leases`] | a device's sessions and their leases; runs of a lease that ran out |
 //! | [`accounts`] | devices that came with an account |
 //! | [`applications`] [`endpoints`] | applications with their keys, and published services |
+//! | [`quotas`] | how much a device and an account may make |
 //! | `disabling` | the end of an application |
+//! | [`disk`] | whether there is room on the disks |
+//! | `connecting` `tls_mode` | connections: their encryption, and sessions that are not shared |
 //! | [`destinations`] [`deliveries`] | where events are sent, and the outcome of each |
 //! | `allowlist` | the hosts that callbacks may go to |
 //! | [`webhooks`] [`webhook_receipts`] | incoming webhooks, and what they last received |
@@ -41,6 +44,7 @@ pub mod certificates;
 pub mod cluster;
 mod columns;
 mod confirmations;
+mod connecting;
 pub mod conversations;
 pub mod counts;
 pub mod deliveries;
@@ -48,6 +52,7 @@ pub mod destinations;
 pub mod device_lists;
 pub mod devices;
 mod disabling;
+pub mod disk;
 pub mod endpoints;
 mod error;
 pub mod events;
@@ -58,19 +63,23 @@ pub mod migrate;
 pub mod operations;
 mod page;
 mod pool;
+pub mod quotas;
+pub mod recalls;
 pub mod requests;
 pub mod retention;
+pub mod run_content;
 pub mod run_list;
 pub mod runs;
 pub mod status_counts;
+mod tls_mode;
 pub mod upkeep;
 pub mod webhook_receipts;
 pub mod webhooks;
 
 pub use error::Error;
 pub use page::{Page, PagePosition};
+pub(crate) use pool::clock_skew;
 pub use pool::{Database, DatabaseOpenError};
-pub(crate) use pool::{check_server, clock_skew};
 
 use std::time::Duration;
 
@@ -96,6 +105,10 @@ pub struct Store {
     wake: ChangeNotifier,
     /// The counters.
     meters: Metrics,
+    /// How much a device and an account may make.
+    quotas: quotas::Quotas,
+    /// The room on the disks.
+    disk: disk::DiskWatch,
 }
 
 /// The longest a caller waits for one statement before the database counts as unavailable.
@@ -105,12 +118,25 @@ const STATEMENT_TIMEOUT: Duration = Duration::from_millis(2500);
 const MAX_CONFLICT_RETRIES: usize = 5;
 
 impl Store {
-    /// Whether the database answers.
+    /// Whether the database answers on connections of every kind, and each has a session of its own.
     ///
     /// # Errors
-    /// The database does not answer, or refuses the statement.
+    /// The database does not answer, refuses a statement, or is behind a pooler that shares sessions.
     pub async fn ping(&self) -> Result<(), Error> {
-        self.durable_one("SELECT 1", &[]).await.map(drop)
+        with_timeout(async {
+            let (durable, relaxed, filtered) =
+                tokio::try_join!(lend(&self.durable), lend(&self.relaxed), lend(&self.filtered))?;
+            connecting::refuse_shared_sessions(&durable, &relaxed).await.map_err(|error| match error {
+                DatabaseOpenError::Migrate(migrate::MigrateError::Store(error)) => error,
+                other => Error::Unavailable(other.to_string()),
+            })?;
+            for client in [durable, relaxed, filtered] {
+                client.query_one(&client.prepare_cached("SELECT 1").await?, &[]).await?;
+                client.give_back();
+            }
+            Ok(())
+        })
+        .await
     }
 
     /// The notifier of changes.
@@ -128,15 +154,15 @@ impl Store {
     }
 
     async fn durable_rows(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Error> {
-        rows(&self.durable, sql, params).await
+        self.note(rows(&self.durable, sql, params).await)
     }
 
     async fn relaxed_rows(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Error> {
-        rows(&self.relaxed, sql, params).await
+        self.note(rows(&self.relaxed, sql, params).await)
     }
 
     async fn filtered_rows(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Error> {
-        rows(&self.filtered, sql, params).await
+        self.note(rows(&self.filtered, sql, params).await)
     }
 
     async fn durable_opt(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Option<Row>, Error> {

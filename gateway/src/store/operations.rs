@@ -316,7 +316,7 @@ async fn stop(transaction: &Transaction<'_>, asked: &OperationRequest) -> Result
     };
     let sql = format!(
         "-- operations::lock_run
-        SELECT state, attempt, device_id, stop_operation_id FROM runs WHERE run_id = $1 AND {OWNER_CONDITION} FOR UPDATE"
+        SELECT state, (started_at IS NOT NULL)::integer + restarts, device_id, stop_operation_id FROM runs WHERE run_id = $1 AND {OWNER_CONDITION} FOR UPDATE"
     );
     let (app_id, subject, device_id) = asked.by.owner();
     let Some(row) = transaction.query_opt(&sql, &[&run_id.uuid(), &app_id, &subject, &device_id]).await? else {

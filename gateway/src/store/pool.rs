@@ -1,33 +1,40 @@
 //! Opens the database: TLS, the pools, and the checks that refuse one that may lose a 202.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
 use tokio_postgres::Config;
-use tokio_postgres::config::{Host, SslMode};
-use tokio_postgres_rustls::MakeRustlsConnect;
+use tokio_postgres::config::Host;
 
 use super::backup::BackupError;
+use super::connecting::{self, Dialler, Driver, SessionConnector};
 use super::migrate::{self, MigrateError, SchemaStatus};
+use super::tls_mode::{TlsMode, split_address};
 use super::{Error, Store};
 use crate::metrics::Metrics;
 use crate::notify::ChangeNotifier;
 
-/// The files in which systems keep their trusted certificates.
-const SYSTEM_ROOT_FILES: [&str; 3] =
-    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
-
-fn system_roots() -> Option<PathBuf> {
-    SYSTEM_ROOT_FILES.map(PathBuf::from).into_iter().find(|path| path.exists())
+/// Every frequent statement has its index. But a plan may be made once and kept, and one made while a table was small
+/// would read all of it ever after: hence no sequential scans.
+macro_rules! common_settings {
+    () => {
+        "SET statement_timeout = '10s'; SET idle_in_transaction_session_timeout = '10s'; SET jit = off; \
+         SET enable_seqscan = off"
+    };
 }
 
 /// Planning an admission takes longer than admitting, and the values do not change the plan.
-const GENERIC_PLANS_OPTION: &str = "-c plan_cache_mode=force_generic_plan";
+macro_rules! generic_plans {
+    () => {
+        "SET plan_cache_mode = force_generic_plan;"
+    };
+}
 /// Lists read only the rows that they show. A bitmap scan reads all matches first, which before a table's first
 /// statistics looks cheap.
-const NO_BITMAP_SCAN_OPTION: &str = "-c enable_bitmapscan=off";
+const FILTERED_SETTINGS: &str = concat!("SET enable_bitmapscan = off;", common_settings!());
+const DURABLE_SETTINGS: &str = concat!(generic_plans!(), common_settings!());
+const RELAXED_SETTINGS: &str = concat!(generic_plans!(), "SET synchronous_commit = off;", common_settings!());
 
 /// The address of the database.
 #[derive(Clone)]
@@ -36,8 +43,10 @@ pub struct Database {
     config: Config,
     /// Past a connection pooler, for LISTEN.
     listen: Config,
-    tls: MakeRustlsConnect,
-    ca_file: Option<PathBuf>,
+    /// How the server is recognised.
+    tls: TlsMode,
+    dialler: Dialler,
+    listen_dialler: Dialler,
 }
 
 /// Why a database cannot be used.
@@ -65,6 +74,13 @@ pub enum DatabaseOpenError {
         /// Its value.
         value: String,
     },
+    /// A pooler shares the sessions of the server.
+    #[error(
+        "a connection pooler in transaction mode is before this database: statements of one connection run in changing \
+         sessions of the server, and prepared statements, settings and LISTEN would be lost. Set pool_mode = session \
+         for this database in the pooler, or let database.url lead past it"
+    )]
+    SharedSessions,
     /// The schema is older than the program.
     #[error("the database is at migration {applied}, this program needs {known}: run `deskgate-gateway migrate run`")]
     Behind {
@@ -92,19 +108,36 @@ impl From<Error> for DatabaseOpenError {
 
 impl Database {
     /// Parses the address, without a connection. `ca_file` holds PEM certificates that are trusted instead of the
-    /// system's.
+    /// system's; `sslrootcert` in the address has precedence.
     ///
     /// # Errors
     /// The address or `ca_file` is not usable.
     pub fn new(url: &str, listen_url: Option<&str>, ca_file: Option<&PathBuf>) -> Result<Self, DatabaseOpenError> {
-        let read =
-            |url: &str| url.parse::<Config>().map_err(|error| DatabaseOpenError::Url(super::error::describe(&error)));
-        Ok(Self {
-            config: read(url)?,
-            listen: read(listen_url.unwrap_or(url))?,
-            tls: tls(ca_file)?,
-            ca_file: ca_file.cloned(),
-        })
+        let read = |url: &str| {
+            let (rest, sslmode, sslrootcert) = split_address(url);
+            let config =
+                rest.parse::<Config>().map_err(|error| DatabaseOpenError::Url(super::error::describe(&error)))?;
+            let tls = TlsMode::new(sslmode.as_deref(), sslrootcert.as_deref(), ca_file)?;
+            let modes = tls.dial_modes(connecting::is_local(&config));
+            Ok::<_, DatabaseOpenError>((Dialler { tls: tls.connector()?, modes }, config, tls))
+        };
+        let (dialler, config, tls) = read(url)?;
+        let (listen_dialler, listen, _) = read(listen_url.unwrap_or(url))?;
+        Ok(Self { config, listen, tls, dialler, listen_dialler })
+    }
+
+    /// What somebody on the way to the server can do, if it is on another computer.
+    pub(crate) fn weakness(&self) -> Option<String> {
+        let is_here = |host: &Host| match host {
+            Host::Unix(_) => true,
+            Host::Tcp(name) => {
+                let name = name.trim_matches(['[', ']']);
+                name == "localhost" || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+            }
+        };
+        let is_local = self.config.get_hosts().iter().all(is_here);
+        let weakness = self.tls.weakness().filter(|_| !is_local)?;
+        Some(format!("the connection to {} {weakness}", self.host()))
     }
 
     /// Another database of the same server and account.
@@ -112,6 +145,15 @@ impl Database {
         let mut other = self.clone();
         other.config.dbname(name);
         other.listen.dbname(name);
+        other
+    }
+
+    /// The same database by another account.
+    pub(super) fn as_account(&self, name: &str, password: &str) -> Self {
+        let mut other = self.clone();
+        for config in [&mut other.config, &mut other.listen] {
+            config.user(name).password(password);
+        }
         other
     }
 
@@ -127,13 +169,7 @@ impl Database {
         let hosts: Vec<_> = config.get_hosts().iter().map(host).collect();
         let ports: Vec<_> = config.get_ports().iter().map(u16::to_string).collect();
         let password = config.get_password().map(String::from_utf8_lossy);
-        let mode = match (config.get_ssl_mode(), &self.ca_file) {
-            (SslMode::Disable, _) => "disable",
-            // libpq's own "require" accepts any certificate, and this program does not.
-            (SslMode::Require, _) => "verify-full",
-            _ => "prefer",
-        };
-        let ca_file = self.ca_file.clone().or_else(|| (mode == "verify-full").then(system_roots).flatten());
+        let (mode, ca_file) = self.tls.for_libpq();
         let ca_file = ca_file.map(|path| path.display().to_string());
         let fields = [
             ("host", Some(hosts.join(","))),
@@ -142,7 +178,7 @@ impl Database {
             ("dbname", config.get_dbname().map(str::to_owned)),
             ("password", password.map(|password| password.into_owned())),
             ("options", config.get_options().map(str::to_owned)),
-            ("sslmode", Some(mode.to_owned())),
+            ("sslmode", Some(mode.as_str().to_owned())),
             ("sslrootcert", ca_file),
         ];
         let mut lines = String::new();
@@ -157,19 +193,11 @@ impl Database {
     }
 
     /// One connection of its own, with the future that drives it.
-    pub(super) async fn connect_to_listen(
-        &self,
-    ) -> Result<
-        (
-            tokio_postgres::Client,
-            tokio_postgres::Connection<tokio_postgres::Socket, impl tokio_postgres::tls::TlsStream + Unpin + use<>>,
-        ),
-        tokio_postgres::Error,
-    > {
+    pub(super) async fn connect_to_listen(&self) -> Result<(tokio_postgres::Client, Driver), tokio_postgres::Error> {
         let mut config = self.listen.clone();
         config.connect_timeout(Duration::from_secs(5)).application_name("deskgate-gateway listen");
         notice_silence(&mut config);
-        config.connect(self.tls.clone()).await
+        self.listen_dialler.dial(&config).await
     }
 
     /// One connection outside of the pool, for migrations, checks and backups, driven by the returned task.
@@ -179,7 +207,7 @@ impl Database {
     pub async fn connect(&self) -> Result<(tokio_postgres::Client, tokio_util::task::AbortOnDropHandle<()>), Error> {
         let mut config = self.config.clone();
         config.connect_timeout(Duration::from_secs(5)).application_name("deskgate-gateway migrate");
-        let (client, connection) = config.connect(self.tls.clone()).await?;
+        let (client, connection) = self.dialler.dial(&config).await?;
         let driver = tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "the connection ended");
@@ -195,7 +223,7 @@ impl Database {
     /// See [`DatabaseOpenError`].
     pub async fn open(&self, migrate: bool, wake: ChangeNotifier) -> Result<Store, DatabaseOpenError> {
         let (mut client, _driver) = self.connect().await?;
-        check_server(&client).await?;
+        self.check(&client).await?;
         if migrate {
             migrate::run(&mut client).await?;
         }
@@ -209,29 +237,33 @@ impl Database {
             }
         }
         Ok(Store {
-            durable: self.pool(16, GENERIC_PLANS_OPTION),
-            relaxed: self.pool(6, &format!("{GENERIC_PLANS_OPTION} -c synchronous_commit=off")),
-            filtered: self.pool(4, NO_BITMAP_SCAN_OPTION),
+            durable: self.pool(16, DURABLE_SETTINGS),
+            relaxed: self.pool(6, RELAXED_SETTINGS),
+            filtered: self.pool(4, FILTERED_SETTINGS),
             wake,
             meters: Metrics::default(),
+            quotas: super::quotas::Quotas::default(),
+            disk: super::disk::DiskWatch::default(),
         })
     }
 
-    fn pool(&self, size: usize, options: &str) -> Pool {
+    /// Checks that the server is new enough and durable, and each connection a session of its own. Returns its version.
+    ///
+    /// # Errors
+    /// [`DatabaseOpenError`]: it is not, or does not answer.
+    pub async fn check(&self, client: &tokio_postgres::Client) -> Result<String, DatabaseOpenError> {
+        let (other, _driver) = self.connect().await?;
+        connecting::refuse_shared_sessions(client, &other).await?;
+        check_server(client).await
+    }
+
+    fn pool(&self, size: usize, settings: &'static str) -> Pool {
         let mut config = self.config.clone();
-        let own = config.get_options().unwrap_or_default().to_owned();
-        // Every frequent statement has its index. But a plan may be made once and kept, and one made while a table was
-        // small would read all of it ever after: hence no sequential scans.
-        config
-            .options(format!(
-                "{own} {options} -c statement_timeout=10s -c idle_in_transaction_session_timeout=10s -c jit=off \
-                 -c enable_seqscan=off"
-            ))
-            .connect_timeout(Duration::from_secs(2))
-            .application_name("deskgate-gateway");
+        config.connect_timeout(Duration::from_secs(2)).application_name("deskgate-gateway");
         notice_silence(&mut config);
         let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        Pool::builder(Manager::from_config(config, self.tls.clone(), recycling))
+        let connector = SessionConnector { dialler: self.dialler.clone(), settings };
+        Pool::builder(Manager::from_connect(config, connector, recycling))
             .max_size(size)
             .runtime(Runtime::Tokio1)
             .wait_timeout(Some(Duration::from_secs(2)))
@@ -258,7 +290,7 @@ fn notice_silence(config: &mut Config) {
 }
 
 /// Checks that a server is new enough and durable. Returns its version.
-pub(crate) async fn check_server(client: &tokio_postgres::Client) -> Result<String, DatabaseOpenError> {
+async fn check_server(client: &tokio_postgres::Client) -> Result<String, DatabaseOpenError> {
     let row = client
         .query_one(
             "SELECT current_setting('server_version_num')::int, current_setting('server_version'),
@@ -284,33 +316,4 @@ pub(crate) async fn clock_skew(client: &tokio_postgres::Client) -> Result<f64, E
     // The answer is from about the middle of its round trip.
     let took = jiff::Timestamp::now().duration_since(asked).as_secs_f64();
     Ok(row.try_get::<_, jiff::Timestamp>(0)?.duration_since(asked).as_secs_f64() - took / 2.0)
-}
-
-fn tls(ca_file: Option<&PathBuf>) -> Result<MakeRustlsConnect, DatabaseOpenError> {
-    use rustls_pki_types::pem::PemObject;
-    let mut roots = rustls::RootCertStore::empty();
-    match ca_file {
-        Some(path) => {
-            let problem = |problem: String| DatabaseOpenError::CaFile { path: path.clone(), problem };
-            let certificates =
-                rustls_pki_types::CertificateDer::pem_file_iter(path).map_err(|e| problem(e.to_string()))?;
-            for certificate in certificates {
-                let certificate = certificate.map_err(|e| problem(e.to_string()))?;
-                roots.add(certificate).map_err(|e| problem(e.to_string()))?;
-            }
-            if roots.is_empty() {
-                return Err(problem("it holds no certificate".to_owned()));
-            }
-        }
-        None => {
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        }
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .expect("ring offers the default protocol versions")
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(MakeRustlsConnect::new(config))
 }

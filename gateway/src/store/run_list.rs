@@ -1,6 +1,8 @@
 //! Lists of runs, by position: each page begins where the one before ended, so the hundredth costs as much as the
 //! first, and rows that arrive meanwhile move nothing.
 
+use std::collections::BTreeMap;
+
 use deskgate_protocol::{ApplicationId, ConversationId, EndpointId};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
@@ -24,6 +26,8 @@ pub struct RunQuery<'a> {
     pub endpoints: Vec<EndpointId>,
     /// Only messages of this conversation.
     pub conversation: Option<ConversationId>,
+    /// Only runs with all of these labels.
+    pub labels: &'a BTreeMap<String, String>,
     /// Only these stored states; `None`: all.
     pub states: Option<Vec<&'static str>>,
     /// Only queued runs that wait for this.
@@ -51,7 +55,8 @@ const MAX_EXAMINED_RUNS: i64 = 10_000;
 const FILTER_CONDITION: &str =
     "($6::uuid[] IS NULL OR r.endpoint_id = ANY($6)) AND ($7::text[] IS NULL OR r.state = ANY($7))
     AND ($8::boolean IS NULL OR r.state <> 'queued' OR (presence <> 'connected') = $8)
-    AND ($10::uuid IS NULL OR r.conversation_id = $10)";
+    AND ($10::uuid IS NULL OR r.conversation_id = $10)
+    AND ($11::text IS NULL OR r.metadata::jsonb @> $11::text::jsonb)";
 
 /// A run that a page examined.
 struct ExaminedRun {
@@ -104,7 +109,7 @@ impl Store {
             "-- run_list::under_key
             SELECT {RUN_SUMMARY_COLUMNS}, presence, true AS fits, false AS is_last FROM runs r
             JOIN devices d USING (device_id) CROSS JOIN LATERAL (SELECT {PRESENCE_SQL} AS presence) p
-            WHERE r.identity >= $11 AND r.identity <= $12 AND r.app_id = $1 AND r.subject = $2
+            WHERE r.identity >= $12 AND r.identity <= $13 AND r.app_id = $1 AND r.subject = $2
                 AND (r.created_at, r.run_id) < ($3, $4) AND r.created_at >= $5 AND {FILTER_CONDITION}
             ORDER BY r.created_at DESC, r.run_id DESC LIMIT $9"
         );
@@ -129,8 +134,10 @@ impl Store {
         let (app_id, before, count) = (sought.app_id.uuid(), sought.before(), i64::from(count));
         let not_before = sought.not_before();
         let conversation = sought.conversation.map(|id| id.uuid());
+        let labels = (!sought.labels.is_empty()).then(|| serde_json::to_string(sought.labels)).transpose()?;
         let mut params: Vec<&(dyn ToSql + Sync)> = vec![&app_id, &sought.subject, &before.moment, &before.id];
         params.extend([&not_before as &(dyn ToSql + Sync), &endpoints, &sought.states, &away, &count, &conversation]);
+        params.push(&labels);
         if let Some((first, last)) = &identities {
             params.extend([first as &(dyn ToSql + Sync), last]);
         }

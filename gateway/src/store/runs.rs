@@ -4,21 +4,21 @@ use std::collections::BTreeMap;
 
 use deskgate_protocol::management::OwnConversation;
 use deskgate_protocol::operation::Stop;
-use deskgate_protocol::run::{Run, RunLinks, RunState};
-use deskgate_protocol::{ApplicationId, DeviceId, RunId};
+use deskgate_protocol::run::{Phase, Run, RunLinks, RunState};
+use deskgate_protocol::{ApplicationId, DeviceId, RunId, Timestamp};
 use tokio_postgres::Row;
 
 use super::columns::{json, word};
 use super::devices::{PRESENCE_SQL, Presence};
 use super::{Error, Store};
 
-/// The columns of a record without input and result, which may be a megabyte each.
+/// The columns of a record without input and result, which may be a megabyte each, and without its receipt.
 pub(super) const RUN_SUMMARY_COLUMNS: &str =
-    "r.run_id, r.endpoint_id, r.endpoint_version, r.state, r.attempt, NULL::json AS input,
+    "r.run_id, r.endpoint_id, r.endpoint_version, r.state, r.started_at, r.restarts, NULL::json AS input,
     NULL::json AS result, r.error, r.usage, r.metadata, NULL::bigint AS queue_position, r.last_sequence, r.created_at,
-    r.queue_expires_at, r.started_at, r.finished_at, r.purge_at, r.conversation_id, r.generation, r.stop_operation_id,
+    r.queue_expires_at, r.finished_at, r.purge_at, r.conversation_id, r.generation, r.stop_operation_id,
     r.stop_requested_at, r.stop_requested_by,
-    r.model_unavailable_since";
+    r.model_unavailable_since, NULL::text AS receipt, r.content_deleted_at";
 
 /// A run as it is stored, with the current presence of its device.
 #[derive(Clone, Debug)]
@@ -145,22 +145,33 @@ impl Store {
 pub(super) fn stored_run(row: &Row) -> Result<StoredRun, Error> {
     let run_id = RunId::from(row.try_get::<_, uuid::Uuid>("run_id")?);
     let state: RunState = word(row.try_get("state")?)?;
-    let moment = |name| row.try_get::<_, Option<jiff::Timestamp>>(name).map(|time| time.map(Into::into));
+    let moment = |name| row.try_get::<_, Option<jiff::Timestamp>>(name).map(|time| time.map(Timestamp));
+    let content_deleted_at = moment("content_deleted_at")?;
+    let has_content = content_deleted_at.is_none();
     let run = Run {
         run_id,
         endpoint_id: row.try_get::<_, uuid::Uuid>("endpoint_id")?.into(),
         endpoint_version: row.try_get::<_, i32>("endpoint_version")?.unsigned_abs(),
         conversation_id: row.try_get::<_, Option<uuid::Uuid>>("conversation_id")?.map(Into::into),
         generation: row.try_get::<_, Option<i32>>("generation")?.map(i32::unsigned_abs),
-        phase: state.phase(),
+        // Of a run of a backup, which has no start, no device is known to have started it.
+        phase: match state {
+            RunState::AwaitingReconciliation if moment("started_at")?.is_none() => Phase::Accepted,
+            state => state.phase(),
+        },
         state,
         state_reason: None,
-        attempt: row.try_get::<_, i32>("attempt")?.unsigned_abs(),
-        input: json(row, "input")?,
-        result: json(row, "result")?,
+        attempt: match row.try_get::<_, Option<jiff::Timestamp>>("started_at")? {
+            Some(_) => row.try_get::<_, i32>("restarts")?.unsigned_abs() + 1,
+            None => 0,
+        },
+        // Of deleted content empty texts are left.
+        input: json(row, "input")?.filter(|_| has_content),
+        result: json(row, "result")?.filter(|_| has_content),
         error: json(row, "error")?,
         stop: stop(row)?,
         usage: json(row, "usage")?,
+        receipt: row.try_get("receipt")?,
         metadata: json::<BTreeMap<String, String>>(row, "metadata")?.unwrap_or_default(),
         queue_position: row.try_get::<_, Option<i64>>("queue_position")?.map(|n| u32::try_from(n).unwrap_or(u32::MAX)),
         last_sequence: row.try_get::<_, i64>("last_sequence")?.unsigned_abs(),
@@ -169,6 +180,7 @@ pub(super) fn stored_run(row: &Row) -> Result<StoredRun, Error> {
         started_at: moment("started_at")?,
         finished_at: moment("finished_at")?,
         purge_at: moment("purge_at")?,
+        content_deleted_at,
         links: RunLinks::of(run_id),
     };
     let since: Option<jiff::Timestamp> = row.try_get("model_unavailable_since")?;

@@ -4,10 +4,11 @@ use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::management::{ActivityKind, WebhookSettings};
 use deskgate_protocol::{ApplicationId, DeviceId, HookId, RunId, Timestamp};
 use tokio_postgres::Row;
-use tokio_postgres::types::Json;
+use tokio_postgres::types::{Json, ToSql};
 
 use super::activity::{ActivityEntry, Owner};
 use super::columns::json;
+use super::quotas::{Making, QuotaKind, QuotaReached};
 use super::{Error, Store};
 
 /// A webhook as its owner sees it.
@@ -49,12 +50,9 @@ pub enum WebhookCreation {
     Created(Box<StoredWebhook>),
     /// The device has no such active application with such a service.
     NoSuchService,
-    /// The application has the most webhooks it may.
-    TooMany,
+    /// A quota leaves no room for another one.
+    QuotaReached(QuotaReached),
 }
-
-/// The most webhooks of one application.
-pub const MAX_WEBHOOKS: i64 = 50;
 
 const WEBHOOK_COLUMNS: &str = "w.hook_id, w.app_id, w.settings, w.enabled, w.created_at, w.updated_at,
     CASE WHEN w.old_secret_until > now() THEN w.old_secret_until END AS old_secret_until";
@@ -62,7 +60,7 @@ const LAST_RECEIPT_COLUMN: &str = "(SELECT r.received_at FROM webhook_receipts r
         ORDER BY r.receipt_id DESC LIMIT 1) AS last_received_at";
 
 impl Store {
-    /// Creates a webhook for a service of this device.
+    /// Creates a webhook for a service of this device, if the quotas leave room for one.
     ///
     /// # Errors
     /// The database does not answer, or refuses the statement.
@@ -78,33 +76,25 @@ impl Store {
             "-- webhooks::create
             WITH place AS (
                 -- Locked, so that whoever disables it comes before or after.
-                SELECT a.app_id, e.endpoint_id,
-                    (SELECT count(*) FROM webhooks o WHERE o.app_id = a.app_id AND o.removed_at IS NULL) AS others
-                FROM applications a JOIN endpoints e ON e.app_id = a.app_id AND e.closed_at IS NULL
+                SELECT a.app_id, e.endpoint_id FROM applications a JOIN endpoints e ON e.app_id = a.app_id AND e.closed_at IS NULL
                 WHERE a.device_id = $1 AND a.app_id = $2 AND a.state = 'active' AND e.endpoint_id = $3 FOR SHARE OF a
             ), w AS (
                 INSERT INTO webhooks (hook_id, app_id, endpoint_id, settings, secret)
-                SELECT $4, app_id, endpoint_id, $5, $6 FROM place WHERE others < $7 RETURNING *)
-            SELECT p.others, {WEBHOOK_COLUMNS}, {LAST_RECEIPT_COLUMN} FROM place p LEFT JOIN w ON true"
+                SELECT $4, app_id, endpoint_id, $5, $6 FROM place RETURNING *)
+            SELECT {WEBHOOK_COLUMNS}, {LAST_RECEIPT_COLUMN} FROM w"
         );
         let (app, endpoint, hook) = (app_id.uuid(), settings.endpoint_id.uuid(), hook_id.uuid());
         let json = Json(settings);
-        let row = self
-            .execute_with_activity(
-                owner,
-                &sql,
-                &[&owner.device_id.uuid(), &app, &endpoint, &hook, &json, &sealed, &MAX_WEBHOOKS],
-                |row| match row.try_get::<_, Option<uuid::Uuid>>("hook_id")? {
-                    Some(_) => Ok(Some(note(app_id, ActivityKind::WebhookCreated, hook_id, &settings.name))),
-                    None => Ok(None),
-                },
-            )
-            .await?;
-        match row {
-            None => Ok(WebhookCreation::NoSuchService),
-            Some(row) if row.try_get::<_, Option<uuid::Uuid>>("hook_id")?.is_none() => Ok(WebhookCreation::TooMany),
-            Some(row) => Ok(WebhookCreation::Created(Box::new(webhook(&row)?))),
-        }
+        let kinds = &[QuotaKind::WebhooksPerApplication];
+        let making = Making { kinds, app_id: Some(app_id), about: None, replaces: false };
+        let device_id = owner.device_id.uuid();
+        let params: [&(dyn ToSql + Sync); 6] = [&device_id, &app, &endpoint, &hook, &json, &sealed];
+        let created = |_: &Row| Ok(Some(note(app_id, ActivityKind::WebhookCreated, hook_id, &settings.name)));
+        Ok(match self.execute_within_quotas(owner, &making, &sql, &params, created).await? {
+            Ok(Some(row)) => WebhookCreation::Created(Box::new(webhook(&row)?)),
+            Ok(None) => WebhookCreation::NoSuchService,
+            Err(reached) => WebhookCreation::QuotaReached(reached),
+        })
     }
 
     /// A device's webhooks that were not removed, oldest first.

@@ -64,7 +64,20 @@ pub fn read(files: &CertificateFiles) -> Result<ServerConfig, TlsError> {
 /// # Errors
 /// The file cannot be read or holds no certificate.
 pub fn root(path: &Path) -> Result<CertificateDer<'static>, TlsError> {
-    certificates(path).map(|mut roots| roots.swap_remove(0))
+    leaf(path)
+}
+
+/// The first certificate of a file, which names whom it is for.
+///
+/// # Errors
+/// The file cannot be read or holds no certificate.
+pub fn leaf(path: &Path) -> Result<CertificateDer<'static>, TlsError> {
+    certificates(path).map(|mut chain| chain.swap_remove(0))
+}
+
+/// When the first certificate of a file ends.
+pub(super) fn expires_at(path: &Path) -> Option<jiff::Timestamp> {
+    super::not_after(&leaf(path).ok()?)
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {

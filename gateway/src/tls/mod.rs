@@ -10,7 +10,8 @@ mod validity;
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError, RwLock};
 
-pub use files::{CertificateFiles, TlsError, read, root};
+pub use files::{CertificateFiles, TlsError, leaf, read, root};
+use jiff::Timestamp;
 pub use roots::{RootsError, client};
 use rustls::crypto::ring::default_provider;
 use rustls::crypto::ring::sign::any_supported_type;
@@ -19,7 +20,7 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ConfigBuilder, ServerConfig};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::sync::Notify;
-pub use validity::not_after;
+pub use validity::{is_for, is_self_issued, not_after};
 
 /// The one protocol that an authority offers in its challenge (RFC 8737, section 3).
 pub const ACME_ALPN: &[u8] = b"acme-tls/1";
@@ -45,6 +46,7 @@ enum CertificateSource {
 
 struct ServedConfig {
     config: Option<Arc<ServerConfig>>,
+    expires_at: Option<Timestamp>,
     standing: String,
 }
 
@@ -63,16 +65,17 @@ impl ServerTls {
     /// See [`TlsError`].
     pub fn load(files: CertificateFiles) -> Result<Self, TlsError> {
         let config = Some(Arc::new(read(&files)?));
+        let expires_at = files::expires_at(&files.certificate);
         let standing = format!("from {}", files.certificate.display());
         Ok(Self {
             source: CertificateSource::Files(files),
-            shown: Arc::new(RwLock::new(ServedConfig { config, standing })),
+            shown: Arc::new(RwLock::new(ServedConfig { config, expires_at, standing })),
         })
     }
 
     /// Serves the certificate that an authority issues, once there is one.
     pub fn issued(challenges: Arc<dyn ChallengeSource>) -> Self {
-        let shown = ServedConfig { config: None, standing: "none was issued yet".to_owned() };
+        let shown = ServedConfig { config: None, expires_at: None, standing: "none was issued yet".to_owned() };
         Self {
             source: CertificateSource::Authority { challenges, reload: Arc::default() },
             shown: Arc::new(RwLock::new(shown)),
@@ -87,7 +90,7 @@ impl ServerTls {
     pub fn reload(&self) -> Result<&'static str, TlsError> {
         match &self.source {
             CertificateSource::Files(files) => {
-                self.show(read(files)?);
+                self.show(read(files)?, files::expires_at(&files.certificate));
                 Ok("the certificate is read again; new connections are served with it")
             }
             CertificateSource::Authority { reload, .. } => {
@@ -105,9 +108,16 @@ impl ServerTls {
         }
     }
 
-    /// Uses another certificate for new connections.
-    pub fn show(&self, config: ServerConfig) {
-        self.shown.write().unwrap_or_else(PoisonError::into_inner).config = Some(Arc::new(config));
+    /// Uses another certificate for new connections, which ends at `expires_at`.
+    pub fn show(&self, config: ServerConfig, expires_at: Option<Timestamp>) {
+        let mut shown = self.shown.write().unwrap_or_else(PoisonError::into_inner);
+        shown.config = Some(Arc::new(config));
+        shown.expires_at = expires_at;
+    }
+
+    /// When the certificate ends. `None`: there is none, or it cannot be read.
+    pub fn expires_at(&self) -> Option<Timestamp> {
+        self.shown.read().unwrap_or_else(PoisonError::into_inner).expires_at
     }
 
     /// Sets the certificate's status, in words.

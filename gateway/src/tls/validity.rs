@@ -1,29 +1,56 @@
-//! The end of a certificate's validity: read from its DER without a full parser (RFC 5280, section 4.1).
+//! Whom a certificate is for, and until when: the end is read from its DER without a full parser (RFC 5280, section 4.1).
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
+use rustls::server::ParsedCertificate;
+use rustls_pki_types::{CertificateDer, ServerName};
 
 const SEQUENCE_TAG: u8 = 0x30;
 const VERSION_TAG: u8 = 0xa0;
 const UTC_TIME_TAG: u8 = 0x17;
 const GENERALIZED_TIME_TAG: u8 = 0x18;
 
+/// Whether a certificate is for this host.
+pub fn is_for(certificate: &CertificateDer<'_>, host: &str) -> bool {
+    let parsed = ParsedCertificate::try_from(certificate);
+    parsed.is_ok_and(|parsed| {
+        ServerName::try_from(host).is_ok_and(|name| rustls::client::verify_server_name(&parsed, &name).is_ok())
+    })
+}
+
 /// When a certificate expires. `None`: the data is not a certificate.
 pub fn not_after(certificate: &[u8]) -> Option<Timestamp> {
+    let (_, fields) = issuer_and_rest(certificate)?;
+    let (validity, _) = inside(fields, SEQUENCE_TAG)?;
+    let (_, _, rest) = element(validity)?;
+    let (tag, text, _) = element(rest)?;
+    time(tag, std::str::from_utf8(text).ok()?)
+}
+
+/// Whether a certificate names itself as its issuer.
+pub fn is_self_issued(certificate: &[u8]) -> bool {
+    let names = || {
+        let (issuer, fields) = issuer_and_rest(certificate)?;
+        let (_, rest) = inside(fields, SEQUENCE_TAG)?;
+        let (subject, _) = inside(rest, SEQUENCE_TAG)?;
+        Some(issuer == subject)
+    };
+    names().unwrap_or(false)
+}
+
+/// The issuer's name, and the fields after it: the validity, the subject.
+fn issuer_and_rest(certificate: &[u8]) -> Option<(&[u8], &[u8])> {
     let (certificate, _) = inside(certificate, SEQUENCE_TAG)?;
     let (mut fields, _) = inside(certificate, SEQUENCE_TAG)?;
     if fields.first() == Some(&VERSION_TAG) {
         fields = element(fields)?.2;
     }
-    // Serial number, algorithm, issuer.
-    for _ in 0..3 {
+    // Serial number, algorithm.
+    for _ in 0..2 {
         fields = element(fields)?.2;
     }
-    let (validity, _) = inside(fields, SEQUENCE_TAG)?;
-    let (_, _, rest) = element(validity)?;
-    let (tag, text, _) = element(rest)?;
-    time(tag, std::str::from_utf8(text).ok()?)
+    inside(fields, SEQUENCE_TAG)
 }
 
 fn time(tag: u8, text: &str) -> Option<Timestamp> {

@@ -17,7 +17,7 @@ use super::cancellable_stream::CancellableStream;
 use super::channel::ChannelSlot;
 use super::handler::{ConnectionHandler, HandlerError};
 use super::limiter::PendingPermit;
-use super::{Arrival, HostKeys, KeyAdmission, TunnelConfig, algorithms};
+use super::{Arrival, HostKey, HostKeys, KeyAdmission, TunnelConfig, algorithms};
 
 /// How long a peer has to read the last bytes and close, once its stream was dropped.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -43,8 +43,8 @@ impl TunnelContext {
         Self { config, admission, arrivals, host_keys }
     }
 
-    /// The SSH settings, with the current host key.
-    fn ssh(&self) -> Arc<SshConfig> {
+    /// The SSH settings, with this host key.
+    fn ssh(&self, host_key: &HostKey) -> Arc<SshConfig> {
         Arc::new(SshConfig {
             // The protocol demands a name; only paired devices learn the version, later.
             server_id: SshId::Standard(Cow::Borrowed("SSH-2.0-Deskgate")),
@@ -52,7 +52,7 @@ impl TunnelContext {
             auth_rejection_time: REJECTION_DELAY,
             // OpenSSH asks with "none" first to learn the methods: that is no attempt to guess.
             auth_rejection_time_initial: Some(Duration::ZERO),
-            keys: vec![self.host_keys.current().private()],
+            keys: vec![host_key.private()],
             preferred: algorithms::preferred(),
             max_auth_attempts: 3,
             inactivity_timeout: None,
@@ -108,7 +108,8 @@ pub(super) async fn run(
         slot: ChannelSlot::default(),
     };
     let ConnectionSignals { cut, opened, dropped, closed, slot } = signals.clone();
-    let service = ConnectionHandler::new(Arc::clone(&house), peer, ticket, signals);
+    let host_key = house.host_keys.current();
+    let service = ConnectionHandler::new(Arc::clone(&house), peer, host_key.public_key(), ticket, signals);
     let line = CancellableStream::new(socket, &cut);
     let leave = async || {
         tokio::select! {
@@ -119,7 +120,7 @@ pub(super) async fn run(
 
     let started = tokio::select! {
         () = leave() => return,
-        started = timeout_at(grace_ends, run_stream(house.ssh(), line, service)) => started,
+        started = timeout_at(grace_ends, run_stream(house.ssh(&host_key), line, service)) => started,
     };
     let session = match started {
         Ok(Ok(session)) => session,

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use deskgate_protocol::identity::PublicKey;
 use russh::keys::ssh_key;
@@ -36,6 +37,8 @@ pub(super) enum HandlerError {
 pub(super) struct ConnectionHandler {
     house: Arc<TunnelContext>,
     peer: SocketAddr,
+    /// What was shown to the peer.
+    host_key: PublicKey,
     /// Held until a key is proved.
     ticket: Option<PendingPermit>,
     signals: ConnectionSignals,
@@ -48,10 +51,11 @@ impl ConnectionHandler {
     pub(super) fn new(
         house: Arc<TunnelContext>,
         peer: SocketAddr,
+        host_key: PublicKey,
         ticket: PendingPermit,
         signals: ConnectionSignals,
     ) -> Self {
-        Self { house, peer, ticket: Some(ticket), signals, lookups: 0, proved: None, granted: false }
+        Self { house, peer, host_key, ticket: Some(ticket), signals, lookups: 0, proved: None, granted: false }
     }
 
     /// The connection's loop is blocked during an answer, and so would not notice a cut.
@@ -92,8 +96,10 @@ impl Handler for ConnectionHandler {
 
     async fn auth_publickey(&mut self, _user: &str, key: VerifiedPublicKey<'_>) -> Result<Auth, HandlerError> {
         self.proved = self.look_up(key.public_key).await?;
-        if self.proved.is_some() {
-            self.ticket = None;
+        if let Some(key) = self.proved
+            && let Some(ticket) = self.ticket.take()
+        {
+            ticket.proved(key, Instant::now());
         }
         Ok(answer(self.proved.is_some()))
     }
@@ -122,7 +128,7 @@ impl Handler for ConnectionHandler {
         let stream = Box::new(CancellableStream::new(end, &self.signals.cut));
         reply.accept().await;
         self.signals.opened.cancel();
-        permit.send(Arrival { public_key, peer: self.peer, stream });
+        permit.send(Arrival { public_key, host_key: self.host_key, peer: self.peer, stream });
         Ok(())
     }
 

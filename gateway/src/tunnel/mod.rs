@@ -30,6 +30,9 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::networks::Networks;
+use crate::proxy_protocol::Balancers;
+
 pub mod algorithms;
 pub mod cancellable_stream;
 mod channel;
@@ -47,13 +50,17 @@ pub use key_file::KeyFileError;
 pub struct TunnelConfig {
     /// The one name that a channel may ask for: the name of the control socket.
     pub control_path: String,
+    /// Balancers: their connections begin with a PROXY header, which names the peer.
+    pub balancers: Networks,
     /// Time from the connection to the open channel.
     pub login_grace: Duration,
     /// Connections that have not proved a key, in all. The oldest gives way to the newest.
     pub max_unauthenticated: usize,
-    /// Connections that have not proved a key, for each source. More are refused.
+    /// Connections that have not proved a key, for each source; one more for each key that was proved from there
+    /// lately. The oldest gives way to the newest.
     pub max_unauthenticated_per_source: usize,
-    /// New connections a second, for each source. More are refused.
+    /// New connections a second, for each source; one more for each key that was proved from there lately. More are
+    /// refused.
     pub accepts_per_second_per_source: u32,
     /// Silence after which a keepalive is sent.
     pub keepalive_interval: Duration,
@@ -66,6 +73,7 @@ impl TunnelConfig {
     pub fn new(control_path: impl Into<String>) -> Self {
         Self {
             control_path: control_path.into(),
+            balancers: Networks::default(),
             login_grace: Duration::from_secs(15),
             max_unauthenticated: 64,
             max_unauthenticated_per_source: 4,
@@ -112,6 +120,8 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for S {}
 pub struct Arrival {
     /// The key whose possession it proved. Its owner may have been revoked since: ask again.
     pub public_key: PublicKey,
+    /// The host key that was shown to it.
+    pub host_key: PublicKey,
     /// Its network address.
     pub peer: SocketAddr,
     /// The control channel. Dropping it ends the SSH connection, after the written data is sent.
@@ -143,6 +153,7 @@ pub async fn serve(
     // Our own, so that ending without a receiver does not stop anything else.
     let stop = stop.child_token();
     let gate = limiter::ConnectionLimiter::new(&config);
+    let balancers = Balancers::new(config.balancers.clone(), "ssh.listen");
     let house = Arc::new(connection::TunnelContext::new(host_keys, config, admission, arrivals));
     let mut connections = JoinSet::new();
     loop {
@@ -153,13 +164,19 @@ pub async fn serve(
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((socket, peer)) => {
-                let cut = CancellationToken::new();
-                match gate.admit(limiter::PeerSource::of(peer), &cut, Instant::now()) {
-                    Ok(ticket) => {
-                        connections.spawn(connection::run(Arc::clone(&house), socket, peer, ticket, cut, stop.clone()));
+            Ok((mut socket, balancer)) if balancers.contain(balancer) => {
+                let (house, gate, balancers, stop) = (house.clone(), gate.clone(), balancers.clone(), stop.clone());
+                connections.spawn(async move {
+                    let header = balancers.client(&mut socket, balancer);
+                    let Some(Some(peer)) = stop.run_until_cancelled(header).await else { return };
+                    if let Some((ticket, cut)) = admit(&gate, peer) {
+                        connection::run(house, socket, peer, ticket, cut, stop.clone()).await;
                     }
-                    Err(reason) => tracing::debug!(%peer, ?reason, "SSH connection turned away"),
+                });
+            }
+            Ok((socket, peer)) => {
+                if let Some((ticket, cut)) = admit(&gate, peer) {
+                    connections.spawn(connection::run(Arc::clone(&house), socket, peer, ticket, cut, stop.clone()));
                 }
             }
             Err(error) => {
@@ -174,6 +191,21 @@ pub async fn serve(
     }
     stop.cancel();
     while connections.join_next().await.is_some() {}
+}
+
+/// Lets a connection wait for its authentication; with what cuts it.
+fn admit(
+    gate: &Arc<limiter::ConnectionLimiter>,
+    peer: SocketAddr,
+) -> Option<(limiter::PendingPermit, CancellationToken)> {
+    let cut = CancellationToken::new();
+    match gate.admit(limiter::PeerSource::of(peer), &cut, Instant::now()) {
+        Ok(ticket) => Some((ticket, cut)),
+        Err(reason) => {
+            tracing::debug!(%peer, ?reason, "SSH connection turned away");
+            None
+        }
+    }
 }
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use deskgate_gateway::config::{AcmeSettings, AcmeTimings};
+use deskgate_gateway::config::{AcmeSettings, AcmeTimings, ExternalAccount};
 use deskgate_gateway::ops::health_check::send_request;
 use deskgate_gateway::store::certificates::CertificateScope;
 use deskgate_gateway::{DatabaseSettings, Gateway, Settings, StartError};
@@ -11,7 +11,7 @@ use rustls::pki_types::CertificateDer;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
-use crate::support::authority::Authority;
+use crate::support::authority::{Authority, EXTERNAL_KEY, EXTERNAL_KEY_ID};
 use crate::support::certificate::{connect, connect_to_anybody};
 use crate::support::cluster::TestDatabase;
 use crate::support::raw::RawConnection;
@@ -91,6 +91,26 @@ async fn a_certificate_is_ordered_renewed_and_served_on_while_the_authority_is_d
     assert!(!serves(&gateway, DOMAIN, &first).await, "whoever connects now is shown the new one");
     assert!(!says(&gateway).await.contains("failed"), "what is over is not told");
     assert_eq!(database.value("SELECT max(version) FROM acme_certificates").await, "2");
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn an_authority_that_asks_for_an_external_account_issues_to_who_has_one_and_says_so_to_others() {
+    use base64::Engine;
+    let (authority, database) = (Authority::start_with_external_accounts().await, TestDatabase::new().await);
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let without = authority.settings(&[DOMAIN]);
+    let gateway = start(&dir, &database, Some(without.clone()), authority.looks_at).await;
+    until("its reason", async || says(&gateway).await.contains("externalAccountBinding")).await;
+    gateway.stop().await;
+
+    let key = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(EXTERNAL_KEY).expect("a key");
+    let external_account = Some(ExternalAccount { key_id: EXTERNAL_KEY_ID.to_owned(), key });
+    assert!(!format!("{external_account:?}").contains("zWND"), "the key is shown nowhere");
+    age(&database).await;
+    let gateway = start(&dir, &database, Some(AcmeSettings { external_account, ..without }), authority.looks_at).await;
+    let root = authority.root().await;
+    until("the certificate", async || serves(&gateway, DOMAIN, &root).await).await;
     gateway.stop().await;
 }
 
@@ -319,6 +339,7 @@ async fn a_gateway_whose_sealing_key_cannot_be_used_leaves_nothing_running() {
         contact: String::new(),
         directory_url: "https://localhost/dir".to_owned(),
         ca_file: None,
+        external_account: None,
         clocks: AcmeTimings::default(),
     });
     let error = Gateway::start(settings).await.err().expect("refused");

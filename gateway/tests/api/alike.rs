@@ -43,8 +43,8 @@ impl TappedServer {
         let mut body = reply.json();
         body.as_object_mut().expect("a problem").remove("request_id");
         let mut statements = self.tap.take();
-        // Counted once a second for an application, whatever is asked for.
-        statements.retain(|name| name != "runs::waiting");
+        // Counted once a second for an application, whatever is asked for; and what a connection that is new begins with.
+        statements.retain(|name| name != "runs::waiting" && name != "SET");
         (reply.status, body, statements)
     }
 }

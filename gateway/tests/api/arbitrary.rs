@@ -117,7 +117,8 @@ async fn whatever_is_thrown_at_the_router_is_answered_with_a_proper_document() {
     let runtime = Handle::current();
     tokio::task::block_in_place(|| {
         let outcome = runner.run(&strategy, |(method, path, query, headers, body, credentials)| {
-            let mut request = Request::builder().method(method.as_str()).uri(format!("{path}{query}"));
+            let mut request =
+                Request::builder().method(method.as_str()).uri(format!("{path}{query}")).header("host", "x");
             for (name, value) in headers {
                 request = request.header(name, value);
             }

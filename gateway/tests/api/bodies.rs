@@ -42,8 +42,28 @@ async fn only_json_is_taken() {
         gateway.submission("x").header("Content-Type", other).send().await.assert_problem(&problem);
     }
     gateway.submission("x").without("Content-Type").send().await.assert_problem(&problem);
+    let detail = "Content-Type was sent more than once. Send Content-Type: application/json.";
+    let twice = ExpectedProblem::new(415, "unsupported_media_type", "Unsupported media type", detail);
+    gateway.submission("x").more("Content-Type", "application/json").send().await.assert_problem(&twice);
     let usual = gateway.submission("x").header("Content-Type", "Application/JSON; charset=utf-8").send().await;
     assert_eq!(usual.status, 202);
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_compressed_body_is_refused_with_what_is_taken() {
+    let gateway = TestGateway::new().await;
+    let detail = "The body must not be compressed: send it without Content-Encoding.";
+    let problem = ExpectedProblem::new(415, "unsupported_media_type", "Unsupported media type", detail);
+    for coding in ["gzip", "br", "identity, gzip", ""] {
+        let refused = gateway.submission("x").header("Content-Encoding", coding).send().await;
+        refused.assert_problem(&problem);
+        assert_eq!(refused.header("accept-encoding"), Some("identity"));
+    }
+    assert_eq!(gateway.submission("x").header("Content-Encoding", "Identity").send().await.status, 202);
+    // Where the type is wrong, it is not the coding.
+    let other = gateway.submission("y").header("Content-Type", "text/plain").send().await;
+    assert_eq!(other.header("accept-encoding"), None);
     gateway.stop().await;
 }
 
@@ -54,10 +74,6 @@ fn flaw(pointer: &str, code: &str, detail: &str) -> Value {
 #[tokio::test]
 async fn every_flaw_of_a_body_is_pointed_at() {
     let gateway = TestGateway::new().await;
-    let invalid = |flaws: Value| {
-        ExpectedProblem::new(422, "invalid_input", "Invalid input", "The request body is not acceptable.")
-            .with(json!({ "errors": flaws }))
-    };
     let object = "an object with a member \"text\"";
     let many: serde_json::Map<_, _> = (0..17).map(|n| (format!("k{n}"), json!("v"))).collect();
     let long_text = "x".repeat(256 * 1024 + 1);
@@ -115,7 +131,23 @@ async fn every_flaw_of_a_body_is_pointed_at() {
             ]),
         ),
     ] {
-        gateway.submission("x").json(&body).send().await.assert_problem(&invalid(flaws));
+        let first = |member: &str| flaws[0][member].as_str().expect("a text");
+        let member = match first("pointer") {
+            "" => "The body".to_owned(),
+            pointer => format!("{:?}", pointer[1..].replace('/', ".")),
+        };
+        let mut detail = match first("code") {
+            "required" => format!("{member} is missing. It must be {}.", first("detail")),
+            "wrong_type" => format!("{member} must be {}.", first("detail")),
+            _ => format!("{member} is out of range: {}.", first("detail")),
+        };
+        match flaws.as_array().map(Vec::len) {
+            Some(1) => {}
+            Some(2) => detail += " One more member is wrong; see \"errors\".",
+            _ => detail += " 2 more members are wrong; see \"errors\".",
+        }
+        let invalid = ExpectedProblem::new(422, "invalid_input", "Invalid input", &detail);
+        gateway.submission("x").json(&body).send().await.assert_problem(&invalid.with(json!({ "errors": flaws })));
     }
     let largest = json!({
         "input": { "text": "x".repeat(256 * 1024) },

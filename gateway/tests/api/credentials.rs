@@ -192,7 +192,8 @@ async fn a_key_bound_to_a_subject_speaks_for_no_other() {
 #[tokio::test]
 async fn an_idempotency_key_is_one_text_bare_or_quoted() {
     let gateway = TestGateway::new().await;
-    let detail = "A request that creates work needs an Idempotency-Key, so that it can be repeated safely.";
+    let detail = "This request needs the header Idempotency-Key, so that it can be repeated safely: 1 to 255 visible ASCII \
+                  characters that you choose.";
     let missing = ExpectedProblem::new(400, "idempotency_key_missing", "Idempotency-Key missing", detail);
     gateway.submission("x").without("Idempotency-Key").send().await.assert_problem(&missing);
     let detail =

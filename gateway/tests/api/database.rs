@@ -40,6 +40,14 @@ fn certificates(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{name}.crt"))
 }
 
+/// Connections with TLS only.
+const WITH_TLS: &str = "hostssl all all 127.0.0.1/32 scram-sha-256\n";
+/// Connections without TLS only.
+const WITHOUT_TLS: &str = "hostnossl all all 127.0.0.1/32 scram-sha-256\n";
+
+/// Either.
+const EITHER_WAY: &str = "host all all 127.0.0.1/32 scram-sha-256\n";
+
 /// A PostgreSQL server on TCP with TLS and a password, as an administrator would set one up.
 struct TlsPostgres {
     process: Child,
@@ -48,7 +56,8 @@ struct TlsPostgres {
 }
 
 impl TlsPostgres {
-    async fn start(certificates: &Path) -> Self {
+    /// With the certificate `own-server.crt`, and these lines of `pg_hba.conf`.
+    async fn start(certificates: &Path, hba: &str) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let (data, programs) = (dir.path().join("data"), programs());
         for file in ["own-server.crt", "own-server.key"] {
@@ -65,7 +74,6 @@ impl TlsPostgres {
             .arg("-D")
             .arg(&data);
         run(unprivileged.become_in(&mut initdb, dir.path()));
-        let hba = "hostssl all all 127.0.0.1/32 scram-sha-256\n";
         std::fs::OpenOptions::new()
             .write(true)
             .truncate(true)
@@ -164,7 +172,7 @@ fn settings(dir: &Path, url: String, ca_file: Option<PathBuf>, migrate: bool) ->
 async fn a_database_over_tls_is_used_only_when_its_certificate_is_vouched_for() {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let (own, other) = (certificates(folder.path(), "own"), certificates(folder.path(), "other"));
-    let server = TlsPostgres::start(folder.path()).await;
+    let server = TlsPostgres::start(folder.path(), WITH_TLS).await;
     let state = tempfile::tempdir().expect("a temporary directory");
     let start =
         |url: String, ca_file: Option<&PathBuf>| Gateway::start(settings(state.path(), url, ca_file.cloned(), true));
@@ -180,7 +188,7 @@ async fn a_database_over_tls_is_used_only_when_its_certificate_is_vouched_for() 
 
     for (why, url, ca_file) in [
         ("certificate", server.url("localhost", "require"), Some(&other)),
-        ("certificate", server.url("localhost", "require"), None),
+        ("certificate", server.url("localhost", "verify-full"), None),
         ("certificate", server.url("127.0.0.1", "require"), Some(&own)),
         ("no encryption", server.url("localhost", "disable"), Some(&own)),
     ] {
@@ -197,6 +205,171 @@ async fn a_database_over_tls_is_used_only_when_its_certificate_is_vouched_for() 
         assert!(matches!(error, StartError::Database(DatabaseOpenError::CaFile { .. })), "{error:?}");
         assert!(error.to_string().contains(unusable.to_str().expect("UTF-8")), "{error}");
     }
+}
+
+/// The clients of PostgreSQL itself say what a mode means.
+#[tokio::test]
+async fn every_sslmode_with_every_sslrootcert_connects_where_psql_does_and_nowhere_else() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let (own, other) = (certificates(folder.path(), "own"), certificates(folder.path(), "other"));
+    let (encrypted, plain) =
+        tokio::join!(TlsPostgres::start(folder.path(), WITH_TLS), TlsPostgres::start(folder.path(), WITHOUT_TLS));
+    for server in [&encrypted, &plain] {
+        until("the server takes statements", async || psql(&server.url("localhost", "prefer"), folder.path())).await;
+    }
+    let mut connected = 0;
+    for server in [&encrypted, &plain] {
+        for host in ["localhost", "127.0.0.1"] {
+            for mode in ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"] {
+                for root in [None, Some(&own), Some(&other), Some(&folder.path().join("own-server.crt"))] {
+                    let root = root.map(|file| format!("&sslrootcert={}", file.display())).unwrap_or_default();
+                    let url = format!("{}{root}", server.url(host, mode));
+                    let ours = Address::new(&url, None, None).expect("a URL").connect().await;
+                    let expected = psql(&url, folder.path());
+                    assert_eq!(
+                        ours.is_ok(),
+                        expected,
+                        "{url} {}",
+                        ours.err().map(|e| e.to_string()).unwrap_or_default()
+                    );
+                    connected += usize::from(expected);
+                }
+            }
+        }
+    }
+    assert!((30..60).contains(&connected), "the table has both: {connected}");
+}
+
+/// Whether `psql` of the newest PostgreSQL connects.
+fn psql(url: &str, home: &Path) -> bool {
+    let mut command = Command::new(programs().join("psql"));
+    command.args(["--no-psqlrc", "--command=SELECT 1"]).arg(url).env_clear().env("HOME", home);
+    command.output().expect("it is installed").status.success()
+}
+
+#[tokio::test]
+async fn a_server_with_a_certificate_that_signed_itself_is_used_as_the_manual_of_postgresql_sets_it_up() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let openssl = "req -new -x509 -days 365 -nodes -out own-server.crt -keyout own-server.key -subj /CN=localhost \
+                   -addext subjectAltName=DNS:localhost";
+    run(Command::new("openssl").args(openssl.split_whitespace()).current_dir(folder.path()));
+    let server = TlsPostgres::start(folder.path(), EITHER_WAY).await;
+    let own = folder.path().join("own-server.crt");
+    let connects = async |url: &str| Address::new(url, None, None).expect("a URL").connect().await.is_ok();
+    let url = |host: &str, mode: &str| format!("{}&sslrootcert={}", server.url(host, mode), own.display());
+    until("the server takes statements", async || connects(&url("localhost", "verify-full")).await).await;
+    assert!(connects(&format!("postgres://admin:secret@localhost:{}/postgres", server.port)).await, "as Debian has it");
+    assert!(!connects(&url("127.0.0.1", "verify-full")).await, "it is for another name");
+    assert!(connects(&url("127.0.0.1", "verify-ca")).await);
+    assert!(!connects(&server.url("localhost", "verify-full")).await, "the system does not trust it");
+}
+
+/// PgBouncer before a server, as Debian has it.
+struct PgBouncer {
+    process: Child,
+    port: u16,
+    dir: tempfile::TempDir,
+}
+
+impl PgBouncer {
+    async fn start(server: &TlsPostgres, pool_mode: &str) -> Self {
+        until("the server takes statements", async || {
+            let address = Address::new(&server.url("localhost", "prefer"), None, None).expect("a URL");
+            address.connect().await.is_ok()
+        })
+        .await;
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let port = std::net::TcpListener::bind(("127.0.0.1", 0)).and_then(|socket| socket.local_addr());
+        let port = port.expect("a free port").port();
+        let process = Self::spawn(dir.path(), port, server, pool_mode);
+        let pooler = Self { process, port, dir };
+        until("the pooler takes connections", async || {
+            tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_ok()
+        })
+        .await;
+        pooler
+    }
+
+    fn spawn(dir: &Path, port: u16, server: &TlsPostgres, pool_mode: &str) -> Child {
+        let file = dir.join("pgbouncer.ini");
+        let config = format!(
+            "[databases]\n* = host=127.0.0.1 port={} user=admin password=secret\n[pgbouncer]\n\
+             listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n\
+             pool_mode = {pool_mode}\ndefault_pool_size = 40\nmax_client_conn = 200\n",
+            server.port
+        );
+        std::fs::write(&file, config).expect("writable");
+        let unprivileged = UnprivilegedAccount::find();
+        unprivileged.own(dir);
+        let mut command = Command::new("/usr/sbin/pgbouncer");
+        command.arg(&file);
+        unprivileged.become_in(&mut command, dir).stderr(Stdio::null()).spawn().expect("scripts/setup installs it")
+    }
+
+    /// Starts it again with another mode.
+    fn restart(&mut self, server: &TlsPostgres, pool_mode: &str) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        self.process = Self::spawn(self.dir.path(), self.port, server, pool_mode);
+    }
+
+    fn url(&self) -> String {
+        format!("postgres://admin@127.0.0.1:{}/postgres", self.port)
+    }
+}
+
+impl Drop for PgBouncer {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[tokio::test]
+async fn a_pooler_in_transaction_mode_is_refused_at_the_start_and_says_what_to_do() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    certificates(folder.path(), "own");
+    let server = TlsPostgres::start(folder.path(), EITHER_WAY).await;
+    for mode in ["transaction", "statement"] {
+        let pooler = PgBouncer::start(&server, mode).await;
+        let (wake, _outgoing) = ChangeNotifier::new();
+        let address = Address::new(&pooler.url(), None, None).expect("a URL");
+        let error = address.open(true, wake).await.err().expect("refused");
+        assert!(matches!(error, DatabaseOpenError::SharedSessions), "{mode}: {error}");
+        assert!(error.to_string().contains("Set pool_mode = session"), "{error}");
+        let past = Address::new(&server.url("localhost", "require"), None, None).expect("a URL");
+        let (client, _driver) = past.connect().await.expect("the server is there");
+        let row = client.query_one("SELECT to_regclass('runs') IS NULL", &[]).await.expect("answered");
+        assert!(row.get::<_, bool>(0), "nothing was migrated");
+    }
+}
+
+#[tokio::test]
+async fn behind_a_pooler_in_session_mode_a_gateway_works_and_is_ready_only_while_statements_are_safe() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    certificates(folder.path(), "own");
+    let server = TlsPostgres::start(folder.path(), EITHER_WAY).await;
+    let mut pooler = PgBouncer::start(&server, "session").await;
+    let state = tempfile::tempdir().expect("a temporary directory");
+    let mut settings = settings(state.path(), pooler.url(), None, true);
+    settings.ops_listen = Some(([127, 0, 0, 1], 0).into());
+    let gateway = Gateway::start(settings).await.expect("it starts");
+    DeviceFixture::pair(gateway.store()).await;
+    let ops = gateway.addresses().ops.expect("a listener");
+    let ready = async || deskgate_gateway::ops::health_check::send_request(ops, "/readyz?verbose").await;
+    until("it is ready", async || ready().await.is_ok()).await;
+
+    pooler.restart(&server, "transaction");
+    until("it is not ready, and says why", async || {
+        ready().await.is_err_and(|said| said.contains("a connection pooler in transaction mode"))
+    })
+    .await;
+    for _ in 0..20 {
+        assert!(ready().await.is_err(), "it never says so now and then");
+    }
+    pooler.restart(&server, "session");
+    until("it is ready again", async || ready().await.is_ok()).await;
+    gateway.stop().await;
 }
 
 async fn open(database: &TestDatabase, migrate: bool) -> Result<(), DatabaseOpenError> {

@@ -47,7 +47,11 @@ async fn complete(device: &DeviceFixture, app_id: ApplicationId) -> ApplicationS
 }
 
 fn cancelled(seq: u64) -> AttemptUpdate {
-    AttemptUpdate::End { seq, outcome: Outcome::Cancelled { effects: Effects::Possible, usage: Usage::default() } }
+    AttemptUpdate::End {
+        seq,
+        outcome: Outcome::Cancelled { effects: Effects::Possible, usage: Usage::default() },
+        receipt: None,
+    }
 }
 
 fn disabled() -> ExpectedProblem<'static> {
@@ -295,6 +299,14 @@ fn service(app_id: ApplicationId, name: &str) -> PublishEndpoint {
         description: String::new(),
         definition_sha256: deskgate_protocol::canonical::Sha256Digest::of(name.as_bytes()),
     }
+}
+
+#[tokio::test]
+async fn a_version_of_zero_is_the_requests_fault_and_not_the_databases() {
+    let test_store = TestStore::new().await;
+    let request = PublishEndpoint { version: 0, ..service(ApplicationId::new(), "early") };
+    let refused = test_store.device.desktop.publish(request).await.expect_err("no version");
+    assert_eq!(refused.code, ManagementErrorCode::Invalid, "{refused}");
 }
 
 /// The gateway that began has stopped behind its first commit.

@@ -5,9 +5,11 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use deskgate_gateway::http::openapi;
+use deskgate_gateway::http::problems::Code;
+use deskgate_protocol::delivery::CallbackEvent;
 use serde_json::Value;
 
-use crate::pages::assert_page;
+use crate::pages::assert_reference_page;
 use crate::support::gateway::TestGateway;
 
 static DOCUMENT: LazyLock<Value> = LazyLock::new(|| serde_json::from_str(&openapi::json()).expect("JSON"));
@@ -31,6 +33,31 @@ pub(crate) fn is_documented(method: &str, path: &str, code: &str) -> bool {
         responses
             .into_iter()
             .any(|response| response["content"]["application/problem+json"]["examples"].get(code).is_some())
+    })
+}
+
+/// Fails unless a value has the members that a record of the document promises, and no others, at every depth.
+#[track_caller]
+pub(crate) fn assert_fits(record: &str, value: &Value) {
+    let fault = misfit(&serde_json::json!({ "$ref": format!("#/components/schemas/{record}") }), value);
+    assert_eq!(fault, None, "{record}: {value}");
+}
+
+fn misfit(schema: &Value, value: &Value) -> Option<String> {
+    if let Some(reference) = schema["$ref"].as_str() {
+        return misfit(DOCUMENT.pointer(reference.strip_prefix('#')?)?, value)
+            .map(|fault| format!("{reference}: {fault}"));
+    }
+    let known = schema["properties"].as_object()?;
+    let Some(members) = value.as_object() else { return Some("no object".to_owned()) };
+    let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let missing = required.into_iter().find(|name| !members.contains_key(*name)).map(|name| format!("lacks {name}"));
+    let is_closed = schema.get("additionalProperties").is_none();
+    missing.or_else(|| {
+        members.iter().find_map(|(name, member)| match known.get(name) {
+            Some(schema) => misfit(schema, member).map(|fault| format!("{name}: {fault}")),
+            None => is_closed.then(|| format!("{name} is not documented")),
+        })
     })
 }
 
@@ -84,21 +111,62 @@ fn the_checked_in_document_is_what_the_program_says() {
 }
 
 #[tokio::test]
-async fn the_document_is_served_without_a_key_and_so_is_its_page() {
+async fn the_document_is_served_without_a_key_and_so_are_its_pages() {
     let gateway = TestGateway::new().await;
     let served = gateway.call("GET", "/api/v1/openapi.json").send().await;
     assert_eq!((served.status, served.header("content-type")), (200, Some("application/json")));
     assert_eq!(served.json(), *DOCUMENT);
-    let page = gateway.call("GET", "/api/v1/docs").send().await;
-    assert_page(&page);
-    for (address, call) in calls() {
-        let id = call["operationId"].as_str().expect("a text");
-        assert!(page.text.contains(&format!("<section id=\"{id}\">")), "{address} is not on the page");
+    let index = gateway.call("GET", "/api/v1/docs").send().await;
+    assert_reference_page(&index);
+    let ids = calls().map(|(address, call)| (address, call["operationId"].as_str().expect("a text")));
+    let records = DOCUMENT["components"]["schemas"].as_object().expect("an object").keys();
+    let records = records.map(|name| (name.clone(), name.as_str()));
+    for (what, name) in ids.chain(records).chain([("the callbacks".to_owned(), "callbacks")]) {
+        let path = format!("/api/v1/docs/{name}");
+        assert!(index.text.contains(&format!("href=\"{path}\"")), "{what} is not in the list");
+        let page = gateway.call("GET", &path).send().await;
+        assert_reference_page(&page);
+        assert!(page.text.contains(&format!("href=\"{path}\" aria-current=\"page\"")), "{path} is another page");
     }
-    for name in DOCUMENT["components"]["schemas"].as_object().expect("an object").keys() {
-        assert!(page.text.contains(&format!("<section id=\"{name}\">")), "{name} is not on the page");
-    }
+    gateway.call("GET", "/api/v1/docs/made_up").send().await.assert_problem(&crate::support::call::not_found());
     gateway.stop().await;
+}
+
+#[tokio::test]
+async fn the_search_knows_every_operation_record_callback_and_problem() {
+    let gateway = TestGateway::new().await;
+    let script = gateway.call("GET", "/api/v1/docs/search.js").send().await;
+    assert_eq!((script.status, script.header("content-type")), (200, Some("text/javascript; charset=utf-8")));
+    assert!(!script.text.contains("//api") && !script.text.contains("http"), "it asks this gateway alone");
+    let index = gateway.call("GET", "/api/v1/docs/search.json").send().await.json();
+    let pages = index.as_array().expect("a list").iter();
+    let addresses: BTreeSet<_> = pages.filter_map(|page| page["address"].as_str().map(str::to_owned)).collect();
+    let operations = calls().map(|(_, call)| format!("/api/v1/docs/{}", call["operationId"].as_str().expect("a text")));
+    let records = DOCUMENT["components"]["schemas"].as_object().expect("an object").keys();
+    let callbacks = DOCUMENT["webhooks"].as_object().expect("an object").keys();
+    let problems = Code::ALL.iter().map(|code| format!("/problems/{}", code.as_str()));
+    let expected = operations.chain(records.map(|name| format!("/api/v1/docs/{name}")));
+    let expected = expected.chain(callbacks.map(|event| format!("/api/v1/docs/callbacks#{event}"))).chain(problems);
+    assert_eq!(addresses, expected.collect());
+    gateway.stop().await;
+}
+
+#[test]
+fn every_callback_event_has_a_named_body() {
+    let webhooks = DOCUMENT["webhooks"].as_object().expect("an object");
+    for event in CallbackEvent::ALL {
+        let call = &webhooks[event.as_str()]["post"];
+        let content = &call["requestBody"]["content"]["application/json"];
+        let body = content["schema"]["$ref"].as_str().expect("a named body");
+        let wanted = match event {
+            CallbackEvent::ConversationReset => "ConversationCallback",
+            CallbackEvent::WebhookTest => "TestCallback",
+            _ => "RunCallback",
+        };
+        assert_eq!(body, format!("#/components/schemas/{wanted}"), "{event}");
+        assert_eq!(content["example"]["type"], event.as_str());
+    }
+    assert_eq!(webhooks.len(), CallbackEvent::ALL.len());
 }
 
 #[test]

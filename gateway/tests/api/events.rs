@@ -104,12 +104,52 @@ async fn a_stream_goes_on_behind_the_last_event_that_was_received() {
         // A client that comes again sends its first address and the newest number.
         (ask("?after=4").header("Last-Event-ID", "7"), 8),
         (ask("?after=4").header("Last-Event-ID", ""), 5),
-        (ask("?after=9"), 10),
+        (ask("?after=8"), 9),
     ];
     for (call, first) in calls {
         let sent = EventStreamReader::open(call).await.rest().await;
         assert_eq!(sent[0].event, "run.snapshot");
         assert_eq!(numbers(&sent), (first..=9).collect::<Vec<_>>());
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_stream_of_an_ended_run_with_nothing_new_is_answered_so_that_an_event_source_ends() {
+    let gateway = TestGateway::new().await;
+    let run_id = ended(&gateway, 9).await;
+    let ask = |query: &str| gateway.ask("GET", &format!("{}{query}", events(run_id)));
+    for call in [
+        ask("?after=9"),
+        ask("?cursor=9"),
+        ask("").header("Last-Event-ID", "9"),
+        ask("?after=4").header("Last-Event-ID", "9"),
+    ] {
+        let over = call.clone().header("Accept", "text/event-stream").send().await;
+        assert_eq!((over.status, over.text.as_str()), (204, ""));
+        over.assert_envelope();
+        // A page is empty, and its cursor stays valid.
+        let page = call.send().await;
+        let empty = json!({ "data": [], "next_cursor": "9", "has_more": false });
+        assert_eq!((page.status, page.json()), (200, empty));
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn events_come_as_a_page_to_everybody_who_does_not_name_the_stream() {
+    let gateway = TestGateway::new().await;
+    let run_id = ended(&gateway, 5).await;
+    let ask = || gateway.ask("GET", &events(run_id)).without("Accept");
+    let any = ["*/*", "application/json", "application/json, text/plain, */*", "text/html, */*;q=0.8", ""];
+    for call in any.map(|accept| ask().header("Accept", accept)).into_iter().chain([ask()]) {
+        let page = call.send().await;
+        assert_eq!((page.status, page.header("content-type")), (200, Some("application/json")));
+        assert_eq!(page.json()["next_cursor"], "5");
+    }
+    for accept in ["text/event-stream", "text/event-stream, */*", "application/json, text/event-stream"] {
+        let stream = ask().header("Accept", accept).send().await;
+        assert_eq!((stream.status, stream.header("content-type")), (200, Some("text/event-stream")), "{accept}");
     }
     gateway.stop().await;
 }
@@ -161,6 +201,9 @@ async fn a_cursor_that_was_never_given_out_is_refused() {
         for query in ["?limit=0", "?limit=101", "?limit=x", "?until=3"] {
             assert_eq!(ask(query).send().await.code(), "invalid_input", "{query}");
         }
+        let twice = ask("").header("Last-Event-ID", "3").more("Last-Event-ID", "4").send().await;
+        let detail = "Last-Event-ID was sent more than once. Send the id of the last event that you received.";
+        twice.assert_problem(&ExpectedProblem::new(400, "invalid_cursor", "Invalid cursor", detail));
     }
     gateway.stop().await;
 }
@@ -315,7 +358,7 @@ async fn a_gateway_that_stops_tells_its_streams_to_go_on_elsewhere() {
 async fn an_application_opens_so_many_streams_and_a_place_is_free_when_one_is_left() {
     let gateway = TestGateway::with(CallerLimits { streams_per_application: 2, ..CallerLimits::default() }).await;
     let run_id = gateway.submit("one").await;
-    let ask = || gateway.ask("GET", &events(run_id));
+    let ask = || gateway.ask("GET", &events(run_id)).header("Accept", "text/event-stream");
     let first = EventStreamReader::open(ask()).await;
     let _second = EventStreamReader::open(ask()).await;
     let detail = "The application already has 2 event streams open here. Close some, or read the events page by page.";
@@ -434,13 +477,13 @@ async fn whoever_reads_nothing_is_dropped_and_its_place_is_free() {
     .await;
     let mut raw = RawConnection::connect(door.address).await;
     let head = format!(
-        "GET {} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nX-Gateway-Subject: anna\r\n\r\n",
+        "GET {} HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\nAuthorization: Bearer {}\r\nX-Gateway-Subject: anna\r\n\r\n",
         events(run_id),
         gateway.device.app.key
     );
     assert!(raw.say(&head).await);
     raw.hear_until(|heard| heard.contains("run.snapshot")).await;
-    let ask = || gateway.ask("GET", "").to(door.address, &events(run_id));
+    let ask = || gateway.ask("GET", "").to(door.address, &events(run_id)).header("Accept", "text/event-stream");
     assert_eq!(ask().send().await.code(), "rate_limited");
     let client = client().build().expect("a client");
     until("the place is free", async || ask().open(&client).await.status() == 200).await;

@@ -8,7 +8,7 @@ use deskgate_gateway::domain::devices::{PairError, SessionTimings, pair};
 use deskgate_gateway::{DatabaseSettings, Gateway, Settings, hosted};
 use deskgate_protocol::control::{ByeCode, Challenge, DeviceFrame, GatewayFrame, Hello, RefusedCode, Welcome};
 use deskgate_protocol::frame;
-use deskgate_protocol::identity::{HelloProof, IdentityFile, PublicKey};
+use deskgate_protocol::identity::{HelloProof, IdentityFile, PublicKey, RecognisedServer};
 use deskgate_protocol::secret::AccessToken;
 use deskgate_protocol::{PROTOCOL_RANGE, Timestamp, VERSION};
 use ed25519_dalek::SigningKey;
@@ -110,7 +110,7 @@ impl HostedGateway {
         let socket = self.knock(token).await.expect("the token is good");
         let mut line = DeviceSocket(socket);
         let Some(GatewayFrame::Challenge(challenge)) = line.next().await else { panic!("no challenge") };
-        line.send(hello(device, &challenge)).await;
+        line.send(hello(device, &challenge, &self.url())).await;
         line
     }
 
@@ -187,20 +187,24 @@ fn device() -> SigningKey {
     SigningKey::from_bytes(&std::array::from_fn(|_| rand::random()))
 }
 
-fn hello(device: &SigningKey, challenge: &Challenge) -> DeviceFrame {
+fn hello(device: &SigningKey, challenge: &Challenge, origin: &str) -> DeviceFrame {
+    let server = RecognisedServer::Origin(origin.to_owned());
     let proof = HelloProof {
         gateway_id: challenge.gateway_id,
         nonce: &challenge.nonce,
         gateway_version: &challenge.gateway_version,
         device_version: VERSION,
+        server: &server,
     };
     DeviceFrame::Hello(Hello {
         public_key: PublicKey::of(device),
         device_version: VERSION.to_owned(),
         protocol: PROTOCOL_RANGE,
         signature: proof.sign(device),
+        server: Some(server.clone()),
         device_name: Some("Ada's laptop".to_owned()),
         nonce: None,
+        journal_id: None,
         in_flight: Vec::new(),
     })
 }

@@ -1,5 +1,7 @@
 //! Senders that break the rules.
 
+use serde_json::{Value, json};
+
 use crate::support::gateway::{TestGateway, work};
 use crate::support::raw::RawConnection;
 
@@ -10,6 +12,84 @@ pub(crate) fn assert_discreet(answer: &str) {
     {
         assert!(!answer.contains(inside), "{inside:?} in {answer}");
     }
+}
+
+/// A refusal that ends its connection has a problem document all the same, and every common header.
+fn assert_refusal(heard: &str, status: &str, code: &str) {
+    assert!(heard.starts_with(&format!("HTTP/1.1 {status} ")), "{heard}");
+    let (head, body) = heard.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no body in {heard}"));
+    let header =
+        |name: &str| head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).unwrap_or_default();
+    assert_eq!(header("content-type"), "application/problem+json", "{heard}");
+    assert_eq!(header("content-length"), body.len().to_string(), "{heard}");
+    assert_eq!(header("connection"), "close", "{heard}");
+    assert!(!header("gateway-version").is_empty() && !header("date").is_empty(), "{heard}");
+    let problem: Value = serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {heard}"));
+    assert_eq!((&problem["code"], problem["status"].to_string()), (&json!(code), status.to_owned()), "{heard}");
+    assert_eq!(problem["request_id"], header("x-request-id"), "{heard}");
+}
+
+#[tokio::test]
+async fn what_is_no_request_is_refused_with_a_problem_document() {
+    let gateway = TestGateway::new().await;
+    let post = |headers: &str| format!("POST /api/v1/conversations HTTP/1.1\r\nHost: x\r\n{headers}\r\n");
+    for request in [
+        "GE\u{0}T / HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(),
+        "GET / HTTP/7.1\r\nHost: x\r\n\r\n".to_owned(),
+        "SSH-2.0-OpenSSH_9.2\r\n".to_owned(),
+        post("X-Nul: a\u{0}b\r\n"),
+        post("no header\r\n"),
+        post("Content-Length: -1\r\n"),
+        post("Content-Length: 1\r\nContent-Length: 2\r\n"),
+        post("Transfer-Encoding: gzip\r\n"),
+        // Behind a good one on the same connection.
+        format!("GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n{}", post("Content-Length: x\r\n")),
+    ] {
+        let heard = answer(&gateway, &request).await;
+        let last = heard.rfind("HTTP/1.1 ").unwrap_or_else(|| panic!("no answer to {request:?}"));
+        assert_refusal(&heard[last..], "400", "malformed_request");
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_host_that_is_missing_twice_or_none_is_refused() {
+    let gateway = TestGateway::new().await;
+    let missing = "The header Host is missing.";
+    let twice = "The header Host was sent more than once.";
+    let none = "The header Host is not the name or address of a host, with or without a port.";
+    for (headers, detail) in [
+        ("", missing),
+        ("Host: a\r\nHost: b\r\n", twice),
+        ("Host: a\r\nHost: a\r\n", twice),
+        ("Host:\r\n", none),
+        ("Host: a b\r\n", none),
+        ("Host: a/b\r\n", none),
+        ("Host: user@a\r\n", none),
+        ("Host: a:http\r\n", none),
+    ] {
+        let request = format!("GET /api/v1/agent-endpoints HTTP/1.1\r\n{headers}Connection: close\r\n\r\n");
+        let heard = answer(&gateway, request).await;
+        assert_refusal(&heard, "400", "malformed_request");
+        assert!(heard.contains(detail), "{headers:?}: {heard}");
+    }
+    // HTTP/1.0 has none.
+    assert!(answer(&gateway, "GET /api/v1/agent-endpoints HTTP/1.0\r\n\r\n").await.starts_with("HTTP/1.0 401 "));
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn many_callers_may_connect_at_one_moment() {
+    let gateway = TestGateway::new().await;
+    let port = gateway.gateway.addresses().http.port();
+    let listed =
+        std::process::Command::new("ss").args(["-Hltn", &format!("sport = :{port}")]).output().expect("ss is there");
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let backlog: u32 = listed.split_whitespace().nth(2).and_then(|number| number.parse().ok()).expect(&listed);
+    let most: u32 =
+        std::fs::read_to_string("/proc/sys/net/core/somaxconn").expect("Linux").trim().parse().expect("a number");
+    assert!(backlog >= most.min(1024), "{listed}");
+    gateway.stop().await;
 }
 
 async fn answer(gateway: &TestGateway, request: impl AsRef<[u8]>) -> String {
@@ -32,10 +112,7 @@ async fn heads_that_are_too_large_are_refused() {
         format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "a".repeat(33 * 1024)),
         format!("{get}Authorization: Bearer {}\r\n\r\n", "a".repeat(1024 * 1024)),
     ] {
-        let heard = answer(&gateway, &head).await;
-        let status = heard.split(' ').nth(1).unwrap_or_default().to_owned();
-        // A reset may overtake the answer while we are still sending.
-        assert!(["431", "414", ""].contains(&status.as_str()), "{heard}");
+        assert_refusal(&answer(&gateway, &head).await, "431", "head_too_large");
     }
     let fits = format!("{get}X-Large: {}\r\nConnection: close\r\n\r\n", "a".repeat(30 * 1024));
     assert!(answer(&gateway, fits).await.starts_with("HTTP/1.1 401 "));

@@ -3,9 +3,12 @@
 use std::collections::HashSet;
 
 use deskgate_protocol::RunId;
+use deskgate_protocol::management::Scope;
 use serde_json::json;
 use tokio::task::JoinSet;
 
+use crate::conversations::{self, TestConversation};
+use crate::store::{failed, succeeded};
 use crate::support::gateway::{TestGateway, work};
 
 async fn stored_runs(gateway: &TestGateway) -> String {
@@ -44,8 +47,39 @@ async fn a_repetition_gets_the_current_record_also_after_access_was_paused() {
     let again = gateway.submission("one").send().await;
     assert_eq!((again.status, again.header("idempotency-replayed")), (202, Some("true")));
     let record = again.json();
-    assert_eq!((&record["attempt"], record["state_reason"]["code"].as_str()), (&json!(1), Some("device_paused")));
+    assert_eq!((&record["attempt"], record["state_reason"]["code"].as_str()), (&json!(0), Some("device_paused")));
     assert_eq!(record, gateway.read(run_id).await.json());
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_repetition_under_a_key_that_may_not_read_shows_how_far_the_run_is_and_not_what_came_of_it() {
+    let gateway = TestGateway::new().await;
+    let (session, _) = gateway.device.connect().await;
+    let writer = gateway.device.restricted_key(|key| key.scopes.retain(|scope| *scope != Scope::RunsRead)).await;
+    let talk = TestConversation::open(&gateway, "thread-1").await;
+    for (number, end, state) in [(1, succeeded(1), "succeeded"), (2, failed(1), "failed")] {
+        let run = gateway.submission(&format!("run-{number}"));
+        // Only one message at a time, so that the first is the conversation's.
+        let message = talk.message(&format!("message-{number}"), 1);
+        for call in [run, message] {
+            let fresh = call.clone().key(&writer.text).send().await;
+            let run_id = conversations::start(&gateway, session).await;
+            assert_eq!(fresh.run_id(), run_id);
+            conversations::report(&gateway, session, run_id, end.clone()).await;
+            let told = call.clone().key(&writer.text).send().await;
+            assert_eq!((told.status, told.header("idempotency-replayed")), (202, Some("true")));
+            let (told, fresh) = (told.json(), fresh.json());
+            assert_eq!(told["state"], state, "{told}");
+            for hidden in ["result", "error", "usage", "receipt", "stop"] {
+                assert!(told[hidden].is_null(), "{hidden} in {told}");
+            }
+            assert_eq!(told["input"], fresh["input"]);
+            let read = call.send().await.json();
+            assert_eq!(read, gateway.read(run_id).await.json());
+            assert!(read["result"].is_object() || read["error"].is_object(), "{read}");
+        }
+    }
     gateway.stop().await;
 }
 

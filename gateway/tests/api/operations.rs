@@ -34,7 +34,11 @@ fn outcome(operation: &Value) -> (&str, &str, &str) {
 }
 
 fn cancelled(seq: u64) -> AttemptUpdate {
-    AttemptUpdate::End { seq, outcome: Outcome::Cancelled { effects: Effects::None, usage: Usage::default() } }
+    AttemptUpdate::End {
+        seq,
+        outcome: Outcome::Cancelled { effects: Effects::None, usage: Usage::default() },
+        receipt: None,
+    }
 }
 
 async fn events(gateway: &TestGateway, run_id: RunId) -> Vec<EventType> {
@@ -118,7 +122,7 @@ async fn what_a_stopped_run_may_have_changed_is_said_by_its_last_event() {
         stop(&gateway, run_id, &run_id.to_string()).send().await;
     }
     let outcome = Outcome::Cancelled { effects: Effects::Possible, usage: Usage::default() };
-    let end = AttemptUpdate::End { seq: 1, outcome };
+    let end = AttemptUpdate::End { seq: 1, outcome, receipt: None };
     assert_eq!(report(&gateway, session, started, end).await, RecordOutcome::Done);
     for (run_id, effects) in [(started, "possible"), (queued, "none")] {
         let run = gateway.read(run_id).await.json();
@@ -346,6 +350,9 @@ async fn a_stop_says_what_is_wrong_with_its_body() {
     let run_id = gateway.submit("one").await;
     for (body, pointer) in [
         (json!({ "expected_attempt": -1 }), "/expected_attempt"),
+        (json!({ "expected_attempt": 2_147_483_648_u32 }), "/expected_attempt"),
+        (json!({ "expected_attempt": "1" }), "/expected_attempt"),
+        (json!({ "expected_attempt": null }), "/expected_attempt"),
         (json!({ "reason": 7 }), "/reason"),
         (json!({ "reason": "x".repeat(501) }), "/reason"),
         (json!({ "reason": "a\u{0}" }), "/reason"),

@@ -29,7 +29,7 @@ async fn a_gateway_that_can_accept_is_ready_whether_a_device_is_there_or_not() {
     let gateway = TestGateway::new().await;
     assert_eq!(get(&gateway, "/livez").await.as_deref(), Ok("ok"));
     assert_eq!(get(&gateway, "/readyz").await.as_deref(), Ok("ready"));
-    let verbose = "[+] admission\n[+] database\n[+] migrations\n[+] queue\nready";
+    let verbose = "[+] admission\n[+] database\n[+] disk\n[+] migrations\n[+] queue\nready";
     assert_eq!(get(&gateway, "/readyz?verbose").await.as_deref(), Ok(verbose));
     assert!(get(&gateway, "/api/v1/agent-endpoints").await.is_err(), "the public API is elsewhere");
     assert_eq!(gateway.call("GET", "/readyz").send().await.status, 404, "and this is not on the public address");
@@ -44,6 +44,40 @@ async fn a_schema_behind_the_program_is_not_ready_and_the_reason_is_told() {
     let said = get(&gateway, "/readyz?verbose").await.expect_err("not ready");
     assert!(said.contains("[-] migrations: the database is at migration 0") && said.ends_with("not ready"), "{said}");
     assert_eq!(get(&gateway, "/livez").await.as_deref(), Ok("ok"));
+    gateway.stop().await;
+}
+
+/// What the database answers once its disk is full.
+const NO_SPACE_SQL: &str = "CREATE FUNCTION no_space() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'; END $$;
+    CREATE TRIGGER no_space BEFORE INSERT ON runs FOR EACH ROW EXECUTE FUNCTION no_space()";
+
+#[tokio::test]
+async fn a_full_disk_of_the_database_is_not_ready_and_a_problem_until_there_is_room_again() {
+    let gateway = TestGateway::new().await;
+    gateway.database.execute(NO_SPACE_SQL).await;
+    let refused = gateway.submission("one").send().await;
+    assert_eq!(refused.status, 503, "{refused:?}");
+    let said = get(&gateway, "/readyz?verbose").await.expect_err("not ready");
+    assert!(said.contains("[-] disk: the database's disk is full: could not extend file"), "{said}");
+    assert_eq!(value(&metrics(&gateway).await, "deskgate_health_problem{code=\"disk_full\",severity=\"fail\"}"), 1.0);
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn every_number_that_an_alert_reads_is_a_metric() {
+    let gateway = TestGateway::new().await;
+    let metrics = metrics(&gateway).await;
+    let rules = include_str!("../../../deploy/monitoring/alerts.yml");
+    let expressions = rules.lines().filter_map(|line| line.trim().strip_prefix("expr: "));
+    let words = expressions.flat_map(|expr| expr.split(|c: char| !c.is_ascii_alphanumeric() && c != '_'));
+    let names: std::collections::BTreeSet<_> = words.filter(|word| word.starts_with("deskgate_")).collect();
+    assert!(names.len() >= 7, "{names:?}");
+    for name in names {
+        // This one needs a certificate, and a test of TLS looks at it.
+        let is_there = metrics.contains(&format!("# TYPE {name} "));
+        assert!(is_there || name == "deskgate_certificate_expiry_timestamp_seconds", "no {name} in\n{metrics}");
+    }
     gateway.stop().await;
 }
 
@@ -75,8 +109,8 @@ async fn the_metrics_tell_what_waits_what_ended_and_what_was_answered() {
     let outcome = Outcome::Succeeded { result, usage: Default::default() };
     for what in [
         AttemptUpdate::Start,
-        AttemptUpdate::End { seq: 1, outcome: outcome.clone() },
-        AttemptUpdate::End { seq: 1, outcome },
+        AttemptUpdate::End { seq: 1, outcome: outcome.clone(), receipt: None },
+        AttemptUpdate::End { seq: 1, outcome, receipt: None },
     ] {
         let record = AttemptRecord { run_id, attempt: 1, what };
         gateway.store().record(session, &[record], Duration::from_secs(60)).await.expect("recorded");

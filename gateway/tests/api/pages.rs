@@ -7,12 +7,24 @@ use crate::support::gateway::TestGateway;
 
 /// A page that a browser shows without a script and without asking another server.
 pub(crate) fn assert_page(reply: &TestResponse) {
+    assert_page_with(reply, "default-src 'none'; style-src 'self'; base-uri 'none';", &[]);
+}
+
+/// A page of the reference: it has the gateway's own search beside its style, and no other script.
+pub(crate) fn assert_reference_page(reply: &TestResponse) {
+    let policy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; base-uri 'none';";
+    assert_page_with(reply, policy, &["script src=\"/api/v1/docs/search.js\" defer"]);
+}
+
+fn assert_page_with(reply: &TestResponse, policy: &str, scripts: &[&str]) {
     assert_eq!((reply.status, reply.header("content-type")), (200, Some("text/html; charset=utf-8")), "{reply:?}");
-    let policy = reply.header("content-security-policy").expect("a policy");
-    assert!(policy.starts_with("default-src 'none'; style-src 'self';"), "{policy}");
+    let sent = reply.header("content-security-policy").expect("a policy");
+    assert!(sent.starts_with(policy), "{sent}");
     assert_eq!(reply.header("x-content-type-options"), Some("nosniff"));
-    for elsewhere in ["<script", "http://", "https://", "src=", "style=", " on", "javascript:"] {
-        let found = reply.text.split('<').filter(|tag| tag.split('>').next().unwrap_or_default().contains(elsewhere));
+    let tags = || reply.text.split('<').skip(1).map(|tag| tag.split('>').next().unwrap_or_default());
+    assert_eq!(tags().filter(|tag| tag.starts_with("script")).collect::<Vec<_>>(), scripts);
+    for elsewhere in ["http://", "https://", "src=", "style=", " on", "javascript:"] {
+        let found = tags().filter(|tag| tag.contains(elsewhere) && !scripts.contains(tag));
         assert_eq!(found.collect::<Vec<_>>(), [""; 0], "{elsewhere:?}");
     }
     for link in reply.text.split("href=\"").skip(1) {

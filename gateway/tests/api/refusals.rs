@@ -63,11 +63,51 @@ async fn what_may_not_be_seen_looks_exactly_like_what_is_not_there() {
         let path = format!("/api/v1/agent-endpoints/{endpoint}/runs");
         ask(test_gateway.submission("y").to(test_gateway.gateway.addresses().http, &path)).await;
     }
-    for path in ["/", "/api/v1", "/api/v1/runs/", "/api/v2/agent-endpoints", "/metrics", "/livez"] {
-        ask(test_gateway.ask("GET", path)).await;
-    }
     let distinct: Vec<_> = answers.iter().filter(|answer| **answer != answers[0]).collect();
     assert!(distinct.is_empty(), "{distinct:?} differ from {:?}", answers[0]);
+    test_gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_mistyped_path_is_told_apart_from_an_identifier_that_is_not_found() {
+    let test_gateway = TestGateway::new().await;
+    let detail = "No call has this path. Compare it with those in the reference at /api/v1/docs.";
+    let problem = ExpectedProblem::new(404, "path_not_found", "Path not found", detail);
+    let runs = format!("{}/", test_gateway.runs_of(test_gateway.device.endpoint));
+    for path in
+        ["/", "/api/v1", "/api/v1/runs/", "/api/v1/runz", "/api/v2/agent-endpoints", "/metrics", "/livez", &runs]
+    {
+        test_gateway.ask("GET", path).send().await.assert_problem(&problem);
+        test_gateway.call("POST", path).send().await.assert_problem(&problem);
+    }
+    test_gateway.ask("GET", &format!("/api/v1/runs/{}", RunId::new())).send().await.assert_problem(&not_found());
+    test_gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_time_whose_plus_was_not_escaped_is_refused_with_how_to_write_it() {
+    let test_gateway = TestGateway::new().await;
+    let read = async |time: &str| test_gateway.ask("GET", &format!("/api/v1/runs?created_after={time}")).send().await;
+    let refused = read("2026-11-21T09:14:50+01:00").await;
+    assert_eq!((refused.status, refused.code().as_str()), (422, "invalid_input"));
+    let detail = refused.json()["detail"].as_str().expect("a text").to_owned();
+    assert!(detail.starts_with("created_after is a time.") && detail.contains("write it as %2B"), "{detail}");
+    assert_eq!(read("2026-11-21T09:14:50%2B01:00").await.status, 200);
+    let other = read("yesterday").await.json()["detail"].clone();
+    assert_eq!(other, "created_after is a time, as in 2026-11-21T09:14:50.123Z.");
+    test_gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_parameter_that_there_is_not_is_named_with_those_that_there_are() {
+    let test_gateway = TestGateway::new().await;
+    let run_id = test_gateway.submit("one").await;
+    for accept in ["text/event-stream", "application/json"] {
+        let path = format!("/api/v1/runs/{run_id}/events?until=3");
+        let refused = test_gateway.ask("GET", &path).header("Accept", accept).send().await;
+        let detail = "\"until\" is no parameter of this call. It takes: after, cursor, limit.";
+        assert_eq!((refused.status, &refused.json()["detail"]), (422, &json!(detail)), "{accept}");
+    }
     test_gateway.stop().await;
 }
 

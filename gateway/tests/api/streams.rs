@@ -51,7 +51,7 @@ impl StreamFixture {
     }
 
     async fn open(&self, run_id: RunId, after: u64) -> EventStream {
-        self.streams.open(&self.caller, run_id, after).await.expect("it may be read")
+        self.streams.open(&self.caller, run_id, after).await.expect("it may be read").expect("there is more")
     }
 
     /// The device sends a piece of a message, after so many events of its own.

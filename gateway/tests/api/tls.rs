@@ -69,6 +69,7 @@ async fn an_exchanged_certificate_is_shown_to_whoever_comes_next_and_a_bad_one_n
     let tls = ServerTls::load(certificate.files()).expect("good");
     let door = open(&gateway, tls.clone(), ListenerLimits::default()).await;
     let mut before = http2(&certificate, &door).await;
+    assert!(tls.expires_at().expect("a certificate has an end") > jiff::Timestamp::now(), "for the metrics");
 
     certificate.exchange();
     assert!(certificate.connect(door.address, "h2").await.is_err(), "nobody has read the new one yet");

@@ -73,6 +73,7 @@ impl PingingClient {
     async fn ask(&mut self, site: &StreamServer, path: &str) -> h2::RecvStream {
         let request = http::Request::get(format!("http://localhost{path}"))
             .header("Authorization", format!("Bearer {}", site.gateway.device.app.key))
+            .header("Accept", "text/event-stream, */*;q=0.5")
             .header("X-Gateway-Subject", "anna");
         let (answer, _) = self.sender.send_request(request.body(()).expect("a request"), true).expect("sent");
         let answer = timeout(GENEROUS_TIMEOUT, answer).await.expect("in time").expect("answered");
@@ -147,6 +148,7 @@ async fn a_stream_that_is_not_read_is_reset(over_tls: bool) {
     until("the place is free", async || {
         let request = http::Request::get(format!("http://localhost{}", events(run_id)))
             .header("Authorization", format!("Bearer {}", site.gateway.device.app.key))
+            .header("Accept", "text/event-stream")
             .header("X-Gateway-Subject", "anna");
         let (answer, _) =
             client.sender.send_request(request.body(()).expect("a request"), true).expect("the connection is there");

@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
 use tokio::sync::Semaphore;
@@ -37,11 +37,18 @@ pub enum LookupError {
 /// # Errors
 /// There is none, or one of them is not public.
 pub fn public_addresses(found: impl IntoIterator<Item = SocketAddr>) -> Result<Vec<SocketAddr>, LookupError> {
+    allowed_addresses(found, &is_public)
+}
+
+fn allowed_addresses(
+    found: impl IntoIterator<Item = SocketAddr>,
+    is_allowed: &AddressJudge,
+) -> Result<Vec<SocketAddr>, LookupError> {
     let found: Vec<_> = found.into_iter().collect();
     if found.is_empty() {
         return Err(LookupError::NoAddress);
     }
-    if !found.iter().all(|address| is_public(address.ip())) {
+    if !found.iter().all(|address| is_allowed(address.ip())) {
         return Err(LookupError::NotPublic);
     }
     Ok(found.into_iter().take(MAX_ADDRESSES).collect())
@@ -50,11 +57,15 @@ pub fn public_addresses(found: impl IntoIterator<Item = SocketAddr>) -> Result<V
 /// Asks for the addresses of a name, and may block.
 type AddressSource = dyn Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync;
 
+/// Says whether an address may be connected to.
+type AddressJudge = dyn Fn(IpAddr) -> bool + Send + Sync;
+
 /// Looks names up. Clones share the limit.
 #[derive(Clone)]
 pub struct PublicLookup {
     places: Arc<Semaphore>,
     source: Arc<AddressSource>,
+    judge: Arc<AddressJudge>,
 }
 
 impl PublicLookup {
@@ -65,7 +76,16 @@ impl PublicLookup {
 
     /// Asks this source, on a thread that may block.
     pub fn asking(source: impl Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync + 'static) -> Self {
-        Self { places: Arc::new(Semaphore::new(MAX_CONCURRENT_LOOKUPS)), source: Arc::new(source) }
+        Self {
+            places: Arc::new(Semaphore::new(MAX_CONCURRENT_LOOKUPS)),
+            source: Arc::new(source),
+            judge: Arc::new(is_public),
+        }
+    }
+
+    /// Allows these addresses and no others, instead of the public ones.
+    pub fn allowing(self, is_allowed: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> Self {
+        Self { judge: Arc::new(is_allowed), ..self }
     }
 
     /// The addresses that a host may be connected at. The caller limits the time.
@@ -73,8 +93,16 @@ impl PublicLookup {
     /// # Errors
     /// It has no address, or one that is not public.
     pub async fn addresses(&self, host: &HostName) -> Result<Vec<SocketAddr>, LookupError> {
+        self.addresses_at(host.as_str(), HTTPS_PORT).await
+    }
+
+    /// The same for a name or an address that an administrator wrote, at a port.
+    ///
+    /// # Errors
+    /// It has no address, or one that is not allowed.
+    pub async fn addresses_at(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, LookupError> {
         let place = Arc::clone(&self.places).acquire_owned().await.map_err(|_| LookupError::NoAddress)?;
-        let (name, source) = (host.as_str().to_owned(), Arc::clone(&self.source));
+        let (name, source) = (host.to_owned(), Arc::clone(&self.source));
         let looking_up = tokio::task::spawn_blocking(move || {
             let found = source(&name);
             // Released with the thread, not when the caller gives up.
@@ -82,7 +110,10 @@ impl PublicLookup {
             found
         });
         match looking_up.await {
-            Ok(Ok(found)) => public_addresses(found),
+            Ok(Ok(found)) => {
+                let at_port = found.into_iter().map(|address| SocketAddr::new(address.ip(), port));
+                allowed_addresses(at_port, &*self.judge)
+            }
             _ => Err(LookupError::NoAddress),
         }
     }

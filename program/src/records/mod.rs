@@ -14,6 +14,9 @@ use crate::exit::{Exit, Failure};
 use crate::output::table;
 use crate::visible;
 
+/// How many records a command names that was given none.
+const MAX_CANDIDATES: usize = 20;
+
 /// A kind of record, as commands name it.
 #[derive(Clone, Copy, Debug)]
 pub struct Noun {
@@ -26,6 +29,23 @@ pub struct Noun {
 }
 
 impl Noun {
+    /// The refusal of a command that names no record: what there is to choose from, by its name and identifier.
+    pub fn ask_for_one(&self, command: &str, there: impl IntoIterator<Item = (String, String)>) -> Failure {
+        let Self { singular, plural, list } = self;
+        let mut there = there.into_iter();
+        let shown: Vec<_> = there
+            .by_ref()
+            .take(MAX_CANDIDATES)
+            .map(|(name, id)| format!("\n  {}  {id}", visible::line(&name)))
+            .collect();
+        let choice = match (shown.is_empty(), there.next()) {
+            (true, _) => format!("There are no {plural}."),
+            (false, None) => format!("There are:{}", shown.concat()),
+            (false, Some(_)) => format!("There are, among others (see: {list}):{}", shown.concat()),
+        };
+        Failure::new(Exit::Usage, format!("which {singular}? Give its name or identifier: {command}\n{choice}"))
+    }
+
     /// The one record of those that have the identifier or name `wanted`.
     ///
     /// # Errors

@@ -7,6 +7,10 @@
 const MIN_KNOWN_BYTES: usize = 8;
 /// How often a text may have been encoded: an address within an address, JSON within JSON.
 const MAX_LAYERS: usize = 2;
+/// More backslashes than belong to one character, so that a long row of them is not counted again and again.
+const MAX_SLASHES: usize = 1 << (MAX_LAYERS + 1);
+/// More bytes than an escape has that is cut off.
+const MAX_ESCAPE_BYTES: usize = MAX_SLASHES + "u0000".len();
 
 /// The text with something else in each place of the secret: as it is, percent-encoded in part or as a whole, or escaped
 /// as in JSON. One that the end of the text cuts off counts, too.
@@ -59,7 +63,7 @@ fn lengths_of(text: &[u8], byte: u8) -> impl Iterator<Item = usize> {
         let digits = text.strip_prefix(prefix.as_bytes())?.get(..2)?;
         (value_of(digits)? == u32::from(byte)).then_some(prefix.len() + 2)
     });
-    let slashes = text.iter().take_while(|byte| **byte == b'\\').count();
+    let slashes = text.iter().take(MAX_SLASHES).take_while(|byte| **byte == b'\\').count();
     let escaped = match text.get(slashes..).unwrap_or_default() {
         [b'u', digits @ ..] if slashes > 0 && digits.get(..4).and_then(value_of) == Some(u32::from(byte)) => Some(5),
         [first, ..] if slashes > 0 && *first == byte && b"\"/".contains(first) => Some(1),
@@ -78,6 +82,9 @@ fn value_of(digits: &[u8]) -> Option<u32> {
 /// Whether a text that was shortened ends here, perhaps within an escape.
 fn is_cut(rest: &[u8]) -> bool {
     let rest = rest.strip_suffix("…".as_bytes()).unwrap_or(rest);
+    if rest.len() > MAX_ESCAPE_BYTES {
+        return false;
+    }
     let slashes = rest.iter().take_while(|byte| **byte == b'\\').count();
     match &rest[slashes..] {
         [] => true,
@@ -121,6 +128,17 @@ mod tests {
         for cut in ["ab%2B%2F%3D%22%5C%25~can", "ab+/=\"\\%~c…", "ab+/=\"\\%%7…", "ab+/=\\\"\\\\%\\u00"] {
             assert_eq!(without_secret(&format!("no: {cut}"), SECRET, "[it]"), "no: [it]", "{cut}");
         }
+    }
+
+    #[test]
+    fn a_long_text_takes_time_by_its_length_and_no_more() {
+        let began = std::time::Instant::now();
+        for unit in ["\\", "%25", "ab+/=\"\\%~canar", "\\u005c"] {
+            let text = unit.repeat(500_000 / unit.len()) + " and on";
+            assert_eq!(without_secret(&text, SECRET, "[it]").len(), text.len(), "{unit}");
+        }
+        // With the squares of their lengths it would be days.
+        assert!(began.elapsed().as_secs() < 60, "{:?}", began.elapsed());
     }
 
     #[test]

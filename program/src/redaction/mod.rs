@@ -142,6 +142,10 @@ mod tests {
     fn secrets_leave_a_text_and_the_rest_stays() {
         for (text, clean) in [
             ("key dgk_0123456789abcdef refused", "key [removed] refused"),
+            (
+                "http://127.0.0.1:7420/sign-in?code=dgl_01234567&to=/runs",
+                "http://127.0.0.1:7420/sign-in?code=[removed]&to=/runs",
+            ),
             ("https://x/?a=sk-ant-0123456789", "https://x/?a=[removed]"),
             ("Authorization: Bearer canary-canary", "Authorization: Bearer [removed]"),
             ("/sign-in?code=AbCdEfGhIj", "/sign-in?code=[removed]"),

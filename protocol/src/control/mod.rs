@@ -1,8 +1,8 @@
 //! The frames of the control channel: one closed enum for each direction.
 //!
 //! A session begins with `challenge`, `hello`, and then `welcome` or `refused`. After that the device pulls: `ready`
-//! declares how many more runs it can take, and the gateway offers at most that many. A service may have fewer slots:
-//! once it is full, `ready` names it, and its runs stay queued while runs of other services pass them.
+//! declares how many more runs it can take, and how many of them each service has places for. The gateway offers at most
+//! that many: runs of a service without a place stay queued while runs of other services pass them.
 //!
 //! ```text
 //! gateway                                device
@@ -24,11 +24,16 @@
 //! desktop user settles it: `finish` reports that it ended, `reconciled` that it runs again. The gateway decides
 //! nothing about it.
 //!
+//! A gateway that was restored from a backup does not know which of the runs in it began since. It asks with `recall`
+//! about those that had not begun, if the device has the very journal that it had at the time of the backup: what that
+//! never had is queued again. About all others their owner decides.
+//!
 //! A device that is about to sleep sends `suspend`, and `resume` when it is awake again and the session is still open;
 //! a new session has the same effect. In between the gateway offers it nothing, and keeps the runs that it executes.
 //!
 //! Every other frame that changes a run carries run and attempt. A frame of an outdated attempt changes nothing and is
-//! answered with `revoke`.
+//! answered with `revoke`. On this channel an attempt is numbered when it is offered, so that nothing that is said of one
+//! offer can be taken for another. Callers see another number ([`crate::run::Run::attempt`]): how often the run began.
 
 mod event;
 mod session;
@@ -50,8 +55,12 @@ pub use work::*;
 /// The most management requests that may be in progress in one session; a gateway refuses more.
 pub const MAX_CONCURRENT_REQUESTS: usize = 32;
 
-/// The most services that one `ready` may name as full; a gateway ends the session of a device that names more.
-pub const MAX_FULL_SERVICES: usize = 1024;
+/// The most services that one `ready` may name as full, and that may be given places in one session; a gateway ends the
+/// session of a device that names more.
+pub const MAX_NAMED_SERVICES: usize = 1024;
+
+/// The most runs in one `recall`, and in its answer.
+pub const MAX_RECALLED_RUNS: usize = 500;
 
 /// What a gateway sends to a device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -99,6 +108,12 @@ pub enum GatewayFrame {
         /// The highest durable number.
         through: u64,
     },
+    /// The gateway was restored from a backup, and does not know what became of these runs since, at most
+    /// [`MAX_RECALLED_RUNS`]. Answered by `recalled`. Only for a device whose `hello` names its journal.
+    Recall {
+        /// The runs, none of which had begun when the backup was made.
+        runs: Vec<RunId>,
+    },
     /// The answer to a management request.
     Reply {
         /// The number of the request.
@@ -128,9 +143,15 @@ pub enum DeviceFrame {
     Hello(Hello),
     /// Adds this many slots to those declared before; a service may have fewer.
     Ready {
-        /// How many slots are added; 0 when only the full services change.
+        /// How many slots are added; 0 when only services change.
         slots: u32,
-        /// The services that are full, at most [`MAX_FULL_SERVICES`]: their runs stay queued until a later `ready` does
+        /// Places that are added to those that services were given before in this session. A service that was named here
+        /// is offered at most as many runs as it has places: an offer of it uses up a place like a slot, whatever comes of
+        /// it. One that was never named has as many as there are slots. Older devices name none, and older gateways
+        /// ignore this: what they offer beyond it is refused as `busy`.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        places: Vec<ServicePlaces>,
+        /// The services that are full, at most [`MAX_NAMED_SERVICES`]: their runs stay queued until a later `ready` does
         /// not name them. An offer already on its way is refused as `busy`.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         full: Vec<EndpointId>,
@@ -183,6 +204,10 @@ pub enum DeviceFrame {
         seq: u64,
         /// How it ended.
         outcome: Outcome,
+        /// What the device signed about that ([`crate::receipt`]), for whoever asks for the run. Sent again, it is the
+        /// same. Absent if the device has signed nothing that fits this outcome, or is older.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        receipt: Option<String>,
     },
     /// The desktop user settled an `unknown` run: it runs again. The gateway raises the attempt and offers it to this
     /// device. If a stop is pending, the run is cancelled instead and the attempt revoked. May be repeated.
@@ -191,6 +216,11 @@ pub enum DeviceFrame {
         run_id: RunId,
         /// The attempt that was unknown.
         attempt: u32,
+    },
+    /// The answer to `recall`. The device says nothing of runs that it took in any attempt, whatever became of them.
+    Recalled {
+        /// Those of the asked runs that its journal never had.
+        never_had: Vec<RunId>,
     },
     /// A control operation was carried out. For a stop it follows the `finish`.
     ControlDone {
@@ -221,6 +251,13 @@ pub enum DeviceFrame {
     },
     /// The answer to a `ping`.
     Pong,
+}
+
+impl DeviceFrame {
+    /// Slots without a word about services.
+    pub fn ready(slots: u32) -> Self {
+        Self::Ready { slots, places: Vec::new(), full: Vec::new() }
+    }
 }
 
 /// The result of a management request.

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::identity::PublicKey;
-use crate::ids::{DeviceId, GatewayId, RunId};
+use crate::identity::{PublicKey, RecognisedServer};
+use crate::ids::{DeviceId, GatewayId, JournalId, RunId};
 use crate::{Half, ProtocolRange};
 
 /// Asks a device to prove who it is.
@@ -30,12 +30,18 @@ pub struct Hello {
     pub protocol: ProtocolRange,
     /// [`crate::identity::HelloProof`], base64.
     pub signature: String,
+    /// By what it recognised the server, as it is signed. Devices before protocol 2 did not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<RecognisedServer>,
     /// The name its user gave it; only for hosted gateways, where there is no pairing to know it from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_name: Option<String>,
     /// Random, for this session only: the gateway's host keys sign it. If absent, the welcome names no host keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nonce: Option<String>,
+    /// The journal that the device keeps of runs. A device that names it answers `recall`. Absent from older devices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub journal_id: Option<JournalId>,
     /// Every run in its journal that the gateway has not acknowledged as finished.
     pub in_flight: Vec<InFlightRun>,
 }
@@ -108,6 +114,10 @@ pub struct Policy {
     pub offer_ms: u64,
     /// The most unacknowledged events of one run.
     pub unacknowledged_events: u32,
+    /// Seconds after which the gateway deletes an ended run. The device keeps nothing of it for longer. Absent: the
+    /// device's owner alone decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retention_s: Option<u64>,
 }
 
 /// Why a device is refused, sent before the stream closes.
@@ -144,6 +154,8 @@ pub enum RefusedCode {
     RevokedDevice,
     /// The signature does not match, or the SSH key is another one.
     BadProof,
+    /// The device recognised another server than this one: somebody passed its hello on.
+    OtherServer,
     /// The first frame was not a `hello`, or came too late.
     BadHello,
     /// The gateway is stopping or has no database at the moment.

@@ -11,7 +11,7 @@ use crate::run::Input;
 pub struct Offer {
     /// The run's identifier.
     pub run_id: RunId,
-    /// The attempt's number.
+    /// The attempt's number: no other offer of this run ever has it.
     pub attempt: u32,
     /// The service.
     pub endpoint_id: EndpointId,
@@ -45,6 +45,15 @@ impl Offer {
     }
 }
 
+/// Places for runs of one service at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServicePlaces {
+    /// The service.
+    pub endpoint_id: EndpointId,
+    /// How many; 0 says only that it has no more than it was given.
+    pub places: u32,
+}
+
 /// What a control operation orders the device to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind")]
@@ -76,8 +85,8 @@ pub fn trace_id(traceparent: &str) -> Option<&str> {
 pub enum RefuseCode {
     /// The device does not hold this definition: the run fails.
     DefinitionMismatch,
-    /// The service has no free slot, which the next `ready` reports too, or the device is stopping. The run stays
-    /// queued.
+    /// The service has no free place, which the next `ready` reports too, or the device is stopping. The run stays
+    /// queued, and did not begin.
     Busy,
 }
 

@@ -403,6 +403,8 @@ pub enum ManagementErrorCode {
     Conflict,
     /// Only the gateway's administrator can change it, on the server.
     AdministratorOnly,
+    /// A quota leaves no room for another one.
+    QuotaReached,
     /// The gateway has no database at the moment; the request changed nothing.
     Unavailable,
 }

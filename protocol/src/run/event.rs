@@ -82,7 +82,7 @@ pub struct RunEvent {
     /// Members that depend on the type: `run.awaiting_approval` has `approval_id`, `tool` and `expires_at`; `run.approval_resolved` has
     /// `approval_id` and `resolution` (`approved`, `denied`, `expired` or `withdrawn`); `run.reconciled` has the `state` it came to, and `by`
     /// (`device` or `desktop_user`); `run.failed` has `error`; `run.cancelled` has `effects`, or `error` when the device was
-    /// removed; `run.expired` has none.
+    /// removed; `run.expired` has none. Those that end a run have its `receipt`, if the device has signed one.
     pub data: Value,
 }
 

@@ -54,7 +54,8 @@ pub struct Run {
     /// Why it stands there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_reason: Option<StateReason>,
-    /// How often it was handed to a device.
+    /// How often it began: 0 until its device starts it, and one more each time that it begins again. An offer that the
+    /// device did not take does not count.
     pub attempt: u32,
     /// What was submitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -72,6 +73,11 @@ pub struct Run {
     /// What it used up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
+    /// What the device signed about how it ended: a compact JWS, which its reader checks against the device's
+    /// fingerprint. Absent while it is not final, if the gateway ended it alone, and in lists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(max_length = 65536))]
+    pub receipt: Option<String>,
     /// The caller's own labels.
     pub metadata: BTreeMap<String, String>,
     /// Runs before it in the device's queue, while it is not started; counted up to 1,000.
@@ -92,6 +98,9 @@ pub struct Run {
     /// When it will be deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub purge_at: Option<Timestamp>,
+    /// When its caller deleted its content: since then it has neither `input` nor `result`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content_deleted_at: Option<Timestamp>,
     /// Where to look further.
     pub links: RunLinks,
 }

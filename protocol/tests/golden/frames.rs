@@ -2,7 +2,7 @@
 
 use deskgate_protocol::control::*;
 use deskgate_protocol::frame::decode;
-use deskgate_protocol::identity::PublicKey;
+use deskgate_protocol::identity::{PublicKey, RecognisedServer};
 use deskgate_protocol::management::{AskedBy, GetAccess};
 use deskgate_protocol::operation::OutcomeCode;
 use deskgate_protocol::run::*;
@@ -30,6 +30,7 @@ fn every_frame_of_a_gateway_is_written_and_read_as_ever() {
             GatewayFrame::Control { operation_id: id(9), order: Order::Reset { conversation: id(8), generation: 4 } };
         Revoke: GatewayFrame::Revoke { run_id, attempt, code: RevokeCode::StaleAttempt };
         Ack: GatewayFrame::Ack { run_id, attempt, through: 17 };
+        Recall: GatewayFrame::Recall { runs: vec![run_id] };
         Reply: GatewayFrame::Reply { request_id: 9, result: ManagementResult::Ok(json!({ "enabled": true })) },
             GatewayFrame::Reply { request_id: 10, result: ManagementResult::Error(management_error()) };
         Ping: GatewayFrame::Ping;
@@ -44,20 +45,26 @@ fn every_frame_of_a_device_is_written_and_read_as_ever() {
     let mut file = Golden::open("device_frames");
     let (run_id, attempt) = (run_id(), 2);
     let event = |event| DeviceFrame::Event { run_id, attempt, seq: 3, event };
-    let finish = |outcome| DeviceFrame::Finish { run_id, attempt, seq: 4, outcome };
+    let finish = |outcome| DeviceFrame::Finish { run_id, attempt, seq: 4, outcome, receipt: None };
+    let signed =
+        |outcome| DeviceFrame::Finish { run_id, attempt, seq: 4, outcome, receipt: Some("e30.e30.AA".to_owned()) };
     every!(file, DeviceFrame {
         Hello: DeviceFrame::Hello(hello()),
             DeviceFrame::Hello(Hello { device_name: Some("Laptop".to_owned()), ..hello() }),
-            DeviceFrame::Hello(Hello { nonce: Some("00ff".to_owned()), ..hello() });
-        Ready: DeviceFrame::Ready { slots: 4, full: Vec::new() },
-            DeviceFrame::Ready { slots: 0, full: vec![endpoint_id()] };
+            DeviceFrame::Hello(Hello { nonce: Some("00ff".to_owned()), ..hello() }),
+            DeviceFrame::Hello(Hello { journal_id: Some(id(11)), ..hello() });
+        Ready: DeviceFrame::ready(4),
+            DeviceFrame::Ready { slots: 0, places: Vec::new(), full: vec![endpoint_id()] },
+            DeviceFrame::Ready { slots: 2, places: vec![ServicePlaces { endpoint_id: endpoint_id(), places: 1 }], full: Vec::new() };
         Accept: DeviceFrame::Accept { run_id, attempt };
         Refuse: DeviceFrame::Refuse { run_id, attempt, code: RefuseCode::Busy };
         Event: event(DeviceEvent::UsageUpdated { usage: usage(), model_unavailable: true });
         Delta: DeviceFrame::Delta { run_id, attempt, delta: delta() };
-        Finish: finish(Outcome::Cancelled { effects: Effects::None, usage: Usage::default() });
+        Finish: finish(Outcome::Cancelled { effects: Effects::None, usage: Usage::default() }),
+            signed(Outcome::Cancelled { effects: Effects::None, usage: Usage::default() });
         Reconciled: DeviceFrame::Reconciled { run_id, attempt };
         ControlDone: DeviceFrame::ControlDone { operation_id: id(9), outcome: OutcomeCode::Stopped };
+        Recalled: DeviceFrame::Recalled { never_had: vec![run_id] };
         Suspend: DeviceFrame::Suspend;
         Resume: DeviceFrame::Resume;
         Request: DeviceFrame::Request { request_id: 9, by: AskedBy::Page, request: GetAccess {}.into() };
@@ -116,14 +123,22 @@ fn hello() -> Hello {
         device_version: "0.1.0".to_owned(),
         protocol: ProtocolRange { min: 1, max: 1 },
         signature: "c2lnbmF0dXJl".to_owned(),
+        server: Some(RecognisedServer::HostKey(PublicKey::of(&signing_key()))),
         device_name: None,
         nonce: None,
+        journal_id: None,
         in_flight: vec![InFlightRun { run_id: run_id(), attempt: 2, status: InFlightStatus::Running }],
     }
 }
 
 fn welcome() -> Welcome {
-    let policy = Policy { heartbeat_ms: 15_000, lease_ms: 45_000, offer_ms: 15_000, unacknowledged_events: 256 };
+    let policy = Policy {
+        heartbeat_ms: 15_000,
+        lease_ms: 45_000,
+        offer_ms: 15_000,
+        unacknowledged_events: 256,
+        retention_s: Some(2_592_000),
+    };
     Welcome { device_id: id(6), epoch: 12, protocol: 1, policy, host_keys: Vec::new() }
 }
 

@@ -128,7 +128,9 @@ pub(crate) fn young_run() -> Run {
         queue_expires_at: moment(),
         started_at: None,
         finished_at: None,
+        receipt: None,
         purge_at: None,
+        content_deleted_at: None,
         links: RunLinks::of(run_id()),
     }
 }
@@ -152,6 +154,7 @@ pub(crate) fn old_run() -> Run {
         last_sequence: 17,
         started_at: Some(moment()),
         finished_at: Some(moment()),
+        receipt: None,
         purge_at: Some(moment()),
         ..young_run()
     }

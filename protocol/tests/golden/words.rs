@@ -19,7 +19,7 @@ fn every_word_is_written_and_read_as_ever() {
         };
     }
     words! {
-        RefusedCode { VersionMismatch UnknownDevice RevokedDevice BadProof BadHello Unavailable OtherAccount TooManyDevices }
+        RefusedCode { VersionMismatch UnknownDevice RevokedDevice BadProof OtherServer BadHello Unavailable OtherAccount TooManyDevices }
         RefuseCode { DefinitionMismatch Busy }
         RevokeCode { StaleAttempt AlreadyFinal UnknownRun }
         ByeCode { Replaced Revoked Unresponsive ProtocolViolation Unavailable SignInExpired }
@@ -28,7 +28,7 @@ fn every_word_is_written_and_read_as_ever() {
         ToolStatus { Ok Error }
         ApprovalResolution { Approved Denied Expired Withdrawn }
         Half { Gateway Device }
-        ManagementErrorCode { Invalid NotFound Conflict AdministratorOnly Unavailable }
+        ManagementErrorCode { Invalid NotFound Conflict AdministratorOnly QuotaReached Unavailable }
         AskedBy { Page Cli Agent }
         Actor { Page Cli Agent Key Administrator }
         ActivityKind { ApplicationCreated ApplicationDisabled DisablingCompleted ApplicationRemoved KeyCreated KeyRolled

@@ -3,6 +3,7 @@
 //! | program | what it does |
 //! |---|---|
 //! | `faults` | breaks everything on purpose, and judges by independent witnesses |
+//! | `hostile` | plays a hostile gateway and a hostile device, and shows what had an effect |
 //! | `load` | puts much on it at once, and checks that nothing was lost |
 //! | `bench` | measures it against references on the same machine |
 //!

@@ -12,12 +12,16 @@ impl VendorState {
                             'none'."));
         }
         self.check_members(body)?;
+        self.check_effort(body)?;
+        for (at, tool) in list(&body["tools"]).iter().enumerate() {
+            self.check_tool(tool, at)?;
+        }
         let messages = list(&body["messages"]);
         let mut open: Vec<&Value> = Vec::new();
         for (at, message) in messages.iter().enumerate() {
             match message["role"].as_str().unwrap_or_default() {
                 "system" | "user" if !open.is_empty() => return Err(bad("Unexpected role 'user' before tool results")),
-                "user" if self.vendor == Vendor::Mistral && at > 0 && messages[at - 1]["role"] == "tool" => {
+                "user" if self.is_mistral(body) && at > 0 && messages[at - 1]["role"] == "tool" => {
                     return Err(bad("Unexpected role 'user' after role 'tool'"));
                 }
                 "system" | "user" => self.check_parts(&message["content"])?,
@@ -38,6 +42,57 @@ impl VendorState {
             }
         }
         if open.is_empty() { Ok(()) } else { Err(bad("Not the same number of function calls and responses")) }
+    }
+
+    /// Whether a model of Mistral's answers, at its vendor or behind a router.
+    fn is_mistral(&self, body: &Value) -> bool {
+        self.vendor == Vendor::Mistral || body["model"].as_str().is_some_and(|model| model.starts_with("mistralai/"))
+    }
+
+    /// The efforts that the vendor's model takes.
+    fn check_effort(&self, body: &Value) -> Result<(), Refusal> {
+        let known: &[&str] = match self.vendor {
+            Vendor::Google | Vendor::Groq => &["low", "medium", "high"],
+            Vendor::Mistral => &["none", "high"],
+            Vendor::Deepseek => &["minimal", "low", "medium", "high", "xhigh", "max"],
+            Vendor::Xai => &["low", "medium", "high", "xhigh"],
+            Vendor::Openai => &["none", "low", "medium", "high", "xhigh"],
+            Vendor::Openrouter | Vendor::Anthropic => &["none", "minimal", "low", "medium", "high", "xhigh", "max"],
+        };
+        if body["thinking"]["type"].as_str().is_some_and(|word| !["enabled", "disabled"].contains(&word)) {
+            return Err(bad("thinking.type: unknown variant, expected `enabled` or `disabled`"));
+        }
+        match body["reasoning_effort"].as_str().or(body["reasoning"]["effort"].as_str()) {
+            Some(effort) if !known.contains(&effort) => {
+                Err(bad(&format!("Invalid reasoning_effort: {effort}. Valid values are: {}", known.join(", "))))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// One tool: its members, its name, and a schema of an object without what the vendor does not know.
+    fn check_tool(&self, tool: &Value, at: usize) -> Result<(), Refusal> {
+        let path = format!("tools[{at}]");
+        only(tool, &["type", "function"], &path)?;
+        let function = &tool["function"];
+        only(function, &["name", "description", "parameters"], &format!("{path}.function"))?;
+        let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+        let name = function["name"].as_str().unwrap_or_default();
+        if tool["type"] != "function" || !(1..=64).contains(&name.len()) || !name.chars().all(fits) {
+            return Err(bad(&format!("Invalid '{path}.function.name': string does not match '^[a-zA-Z0-9_-]+$'")));
+        }
+        if !function["description"].is_string() || function["parameters"]["type"] != "object" {
+            return Err(bad(&format!("Invalid schema for function '{name}': schema must be of type 'object'")));
+        }
+        let unknown = ["$schema", "$id", "additionalProperties", "propertyNames", "patternProperties"];
+        let schema = function["parameters"].to_string();
+        match unknown.iter().find(|member| schema.contains(&format!("\"{member}\":"))) {
+            Some(member) if self.vendor == Vendor::Google => {
+                let message = format!("Invalid JSON payload received. Unknown name \"{member}\" at '{path}.function'");
+                Err((400, json!([{ "error": { "code": 400, "message": message, "status": "INVALID_ARGUMENT" } }])))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The parts of a message, as far as the vendor's models take them.
@@ -66,7 +121,7 @@ impl VendorState {
             Vendor::Mistral => &["max_tokens", "prompt_cache_key"],
             Vendor::Groq | Vendor::Xai => &["max_completion_tokens", "stream_options"],
             Vendor::Openrouter => &["max_tokens", "stream_options", "reasoning"],
-            Vendor::Deepseek => &["max_tokens", "stream_options"],
+            Vendor::Deepseek => &["max_tokens", "stream_options", "thinking"],
             Vendor::Openai | Vendor::Anthropic => &["max_completion_tokens", "stream_options", "prompt_cache_key"],
         };
         let known = |name: &str| common.contains(&name) || further.contains(&name);

@@ -44,6 +44,18 @@ impl VendorState {
                 return Err(bad("tools.0.custom.input_schema.type: Input should be 'object'"));
             }
         }
+        for (at, tool) in list(&body["tools"]).iter().enumerate() {
+            let fits = |key: &String| {
+                let is_known = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+                (1..=64).contains(&key.len()) && key.chars().all(is_known)
+            };
+            if !tool["input_schema"]["properties"].as_object().is_none_or(|keys| keys.keys().all(fits)) {
+                return Err(bad(&format!(
+                    "tools.{at}.custom.input_schema.properties: Property keys should match pattern \
+                     '^[a-zA-Z0-9_.-]{{1,64}}$'"
+                )));
+            }
+        }
         let messages = list(&body["messages"]);
         if messages.first().is_none_or(|first| first["role"] != "user") {
             return Err(bad("messages: first message must use the \"user\" role"));
@@ -220,15 +232,38 @@ fn prefix(body: &Value, at: usize) -> String {
     format!("{:x?}", Sha256::digest(plain.replace("\"cache_control\":{\"type\":\"ephemeral\"},", "")))
 }
 
+/// How a model is asked to think, and the efforts that it takes.
+fn forms(model: &str) -> (&'static [&'static str], &'static [&'static str]) {
+    match model {
+        "claude-haiku-4-5" => (&["enabled", "disabled"], &[]),
+        "claude-opus-4-6" | "claude-sonnet-4-6" => (&["adaptive", "disabled"], &["low", "medium", "high", "max"]),
+        "claude-opus-5" => (&["adaptive", "disabled"], &["low", "medium", "high", "xhigh", "max"]),
+        "claude-sonnet-5-5" => (&["adaptive", "between_tools"], &["low", "medium", "high", "xhigh", "max"]),
+        _ => (&["adaptive"], &["low", "medium", "high", "xhigh", "max"]),
+    }
+}
+
 /// The forms that a model of this generation takes.
 fn check_thinking(body: &Value) -> Result<(), Refusal> {
-    let effort = body["output_config"]["effort"].as_str();
-    if effort.is_some_and(|effort| !["low", "medium", "high", "xhigh", "max"].contains(&effort)) {
-        return Err(bad("output_config.effort: Input should be 'low', 'medium', 'high', 'xhigh' or 'max'"));
+    let (forms, efforts) = forms(body["model"].as_str().unwrap_or_default());
+    if let Some(effort) = body["output_config"]["effort"].as_str().filter(|effort| !efforts.contains(effort)) {
+        return Err(bad(&format!(
+            "This model does not support effort level '{effort}'. Supported: {}",
+            efforts.join(", ")
+        )));
     }
     match body["thinking"]["type"].as_str() {
         None => Ok(()),
-        Some("adaptive") => only(&body["thinking"], &["type", "display"], "thinking"),
+        Some("adaptive") if forms.contains(&"adaptive") => only(&body["thinking"], &["type", "display"], "thinking"),
+        Some("enabled") if forms.contains(&"enabled") => {
+            only(&body["thinking"], &["type", "budget_tokens", "display"], "thinking")?;
+            let most = body["max_tokens"].as_u64().unwrap_or_default();
+            match body["thinking"]["budget_tokens"].as_u64() {
+                Some(budget) if (1024..most).contains(&budget) => Ok(()),
+                _ => Err(bad("thinking.budget_tokens: at least 1024, and `max_tokens` must be greater than it")),
+            }
+        }
+        Some(form) if forms.contains(&form) => only(&body["thinking"], &["type"], "thinking"),
         Some(form) => Err(bad(&format!(
             "\"thinking.type.{form}\" is not supported for this model. Use \"thinking.type.adaptive\" and \
              \"output_config.effort\" to control thinking behavior."

@@ -129,6 +129,8 @@ struct VendorState {
     issued: Vec<(String, String)>,
     /// Prefixes in the cache, by their digest.
     cached: Vec<String>,
+    /// What answers the check of a service in the place of its own answer.
+    instead_of_checks: Option<Move>,
     /// Whether reasoning was refused: from then on it need not come back.
     forgives: bool,
     /// Tokens of all accepted calls, and those of them that came from the cache.
@@ -153,6 +155,7 @@ impl ModelVendor {
             refused: Vec::new(),
             issued: Vec::new(),
             cached: Vec::new(),
+            instead_of_checks: None,
             forgives: false,
             tokens: (0, 0),
         }));
@@ -187,6 +190,16 @@ impl ModelVendor {
     /// Further moves.
     pub fn then(&self, moves: Vec<Move>) {
         lock(&self.state).moves.extend(moves);
+    }
+
+    /// Answers the checks of services so, from now on.
+    pub fn answer_checks_with(&self, answer: Move) {
+        lock(&self.state).instead_of_checks = Some(answer);
+    }
+
+    /// Forgets the moves that were not made.
+    pub fn forget_moves(&self) {
+        lock(&self.state).moves.clear();
     }
 
     /// The tokens that its models read, and those of them that came from the cache.
@@ -246,7 +259,7 @@ impl VendorState {
             Format::Chat => self.check_chat(&body)?,
         }
         let next = match check_of_a_service(&body) {
-            Some(checked) => checked,
+            Some(checked) => self.instead_of_checks.clone().unwrap_or(checked),
             None => self.moves.pop_front().ok_or_else(|| bad("the stand-in has no further move"))?,
         };
         self.asked.push(body.clone());

@@ -28,7 +28,10 @@ impl VendorState {
         if body["max_output_tokens"].as_u64().is_some_and(|limit| !(16..=128_000).contains(&limit)) {
             return Err(unsupported("integer_below_min_value", "max_output_tokens", "Invalid 'max_output_tokens'"));
         }
-        let efforts = ["none", "low", "medium", "high", "xhigh", "max"];
+        let efforts: &[&str] = match self.vendor {
+            Vendor::Xai => &["low", "medium", "high", "xhigh"],
+            _ => &["none", "low", "medium", "high", "xhigh", "max"],
+        };
         if body["reasoning"]["effort"].as_str().is_some_and(|effort| !efforts.contains(&effort)) {
             return Err(unsupported("unsupported_value", "reasoning.effort", "Unsupported value: 'reasoning.effort'"));
         }

@@ -49,8 +49,18 @@ fn a_configuration_that_passes_its_check_can_be_lived_with_and_hides_its_passwor
 }
 
 #[test]
+fn a_balancer_names_a_client_only_in_a_whole_and_bounded_header() {
+    throw("balancers", 4000, judges::balancers::judge);
+}
+
+#[test]
 fn keys_are_taken_on_nobodys_word_and_no_error_repeats_a_secret() {
     throw("keys", 500, judges::keys::judge);
+}
+
+#[test]
+fn only_what_a_device_signed_is_a_receipt_and_only_its_own_result_holds() {
+    throw("receipts", 2000, judges::receipts::judge);
 }
 
 #[test]

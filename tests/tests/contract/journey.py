@@ -7,15 +7,16 @@ from deskgate_client import AuthenticatedClient
 from deskgate_client.api.control_operations import read_control_operation
 from deskgate_client.api.conversations import open_conversation, read_conversation, reset_conversation, send_message
 from deskgate_client.api.runs import list_runs, read_run, stop_run, submit_run
-from deskgate_client.api.services import list_endpoints
+from deskgate_client.api.services import list_services
 from deskgate_client.models import (
-    Message, NewConversation, NewInput, NewReset, NewStop, Phase, Problem, Submission, SubmissionMetadata,
+    ConversationCallback, Message, NewConversation, NewInput, NewReset, NewStop, Phase, Problem, RunCallback, Submission,
+    SubmissionMetadata, TestCallback,
 )
 
 client = AuthenticatedClient(base_url=os.environ["BASE_URL"], token=os.environ["APP_KEY"], timeout=60)
 subject = os.environ["SUBJECT"]
 
-directory = list_endpoints.sync(client=client, x_gateway_subject=subject)
+directory = list_services.sync(client=client, x_gateway_subject=subject)
 endpoint = next(each for each in directory.endpoints if each.id == os.environ["ENDPOINT_ID"])
 assert endpoint.device.connected, endpoint
 
@@ -79,4 +80,12 @@ outcome = completed(stop)
 run = read_run.sync(run.run_id, **caller)
 assert run.phase == Phase.FINAL and run.state == outcome.run_state, (run, outcome)
 assert (outcome.code, run.state) in [("stopped", "cancelled"), ("already_final", "succeeded")], (outcome, run)
+
+# What a receiver of callbacks reads is a type too.
+at = "2026-11-21T09:14:54.903Z"
+told = RunCallback.from_dict({"type": "run.succeeded", "timestamp": at, "data": {"sequence": 9, "run": run.to_dict()}})
+assert told.type_ == "run.succeeded" and told.data.run.run_id == run.run_id, told
+told = ConversationCallback.from_dict({"type": "conversation.reset", "timestamp": at, "data": {"conversation": talk.to_dict()}})
+assert told.data.conversation.generation == 1, told
+assert TestCallback.from_dict({"type": "webhook.test", "timestamp": at, "data": {"message": "x"}}).data.message == "x"
 print("arrived")

@@ -27,9 +27,9 @@ async fn what_no_owner_sends_changes_nothing_and_what_an_owner_sees_holds_no_sec
 }
 
 async fn it_answers_to_its_own_address_and_to_no_name_that_leads_to_it(hand: &RawSession) {
-    let (port, cookie) = (hand.address.port(), &hand.cookie);
+    let (port, cookie, mount) = (hand.address.port(), &hand.cookie, &hand.mount);
     let named = async |host: &str| {
-        let request = format!("GET /access HTTP/1.1\r\n{host}Cookie: {cookie}\r\n\r\n");
+        let request = format!("GET {mount}/access HTTP/1.1\r\n{host}Cookie: {cookie}\r\n\r\n");
         exchange(hand.address, &request).await
     };
     assert_eq!(named(&format!("Host: {}\r\n", hand.address)).await.status, 200);
@@ -63,12 +63,13 @@ async fn it_answers_to_its_own_address_and_to_no_name_that_leads_to_it(hand: &Ra
     refused(&exchange(hand.address, &changing).await, "no question for the style sheet");
     refused(&named("").await, "no host");
     refused(&named(&format!("Host: {0}\r\nHost: {0}\r\n", hand.address)).await, "two hosts");
-    let old = format!("GET /access HTTP/1.0\r\nCookie: {cookie}\r\n\r\n");
+    let old = format!("GET {mount}/access HTTP/1.0\r\nCookie: {cookie}\r\n\r\n");
     refused(&exchange(hand.address, &old).await, "an old browser's request without a host");
-    let proxied = format!("GET http://evil.com/access HTTP/1.1\r\nHost: {}\r\nCookie: {cookie}\r\n\r\n", hand.address);
+    let address = hand.address;
+    let proxied = format!("GET http://evil.com{mount}/access HTTP/1.1\r\nHost: {address}\r\nCookie: {cookie}\r\n\r\n");
     refused(&exchange(hand.address, &proxied).await, "another target");
     let localhost = named(&format!("Host: localhost:{port}\r\n")).await;
-    let there = format!("http://{}/access", hand.address);
+    let there = format!("http://{address}{mount}/access");
     assert_eq!((localhost.status, localhost.header("location")), (308, there.as_str()), "the one other origin is left");
 }
 
@@ -99,13 +100,14 @@ async fn only_its_own_pages_change_something_and_only_with_the_session_s_token(d
         refused(&hand.post("/access", &hand.own(), &form).await, &form);
     }
     for kind in ["text/plain", "application/json", "multipart/form-data; boundary=x"] {
-        let (address, cookie, length) = (hand.address, &hand.cookie, pause.len());
+        let RawSession { address, mount, cookie, .. } = hand;
+        let length = pause.len();
         let request = format!(
-            "POST /access HTTP/1.1\r\nHost: {address}\r\nCookie: {cookie}\r\nContent-Type: {kind}\r\n\
+            "POST {mount}/access HTTP/1.1\r\nHost: {address}\r\nCookie: {cookie}\r\nContent-Type: {kind}\r\n\
              Content-Length: {length}\r\n{}\r\n{pause}",
             hand.own()
         );
-        refused(&exchange(address, &request).await, kind);
+        refused(&hand.exchange(&request).await, kind);
     }
     let by_address = hand.get(&format!("/access?{pause}")).await;
     assert_eq!(by_address.status, 200, "it asks, and does nothing");
@@ -135,7 +137,7 @@ async fn no_form_of_any_page_is_taken_from_elsewhere_or_without_the_token(device
             assert_eq!(hand.post(action, headers, &token).await.status, 403, "{action} {headers}");
         }
         assert_eq!(hand.post(action, &hand.own(), "name=Shop").await.status, 403, "{action} without the token");
-        let stranger = RawSession { address: hand.address, cookie: String::new(), token: String::new() };
+        let stranger = RawSession::stranger(hand.address, &hand.mount);
         assert_eq!(stranger.post(action, &hand.own(), &token).await.status, 401, "{action} without a session");
     }
     assert_eq!(look().await, before, "nothing was changed");
@@ -154,10 +156,12 @@ async fn a_link_leads_nowhere_but_to_its_own_pages(device: &TestDevice, hand: &R
     ] {
         let link = device.page_link().await;
         let code = link.split_once("code=").expect("the link has a code").1;
-        let shown = hand.get(&format!("/sign-in?code={code}&to={to}")).await;
+        let browser = RawSession::stranger(hand.address, "");
+        let shown = browser.get(&format!("/sign-in?code={code}&to={to}")).await;
         assert!(!shown.body.contains("<script>"), "{}", shown.body);
-        let entered = hand.post("/sign-in", &hand.own(), &format!("code={code}&to={to}")).await;
-        assert_eq!((entered.status, entered.header("location")), (303, leads), "{to}");
+        let entered = browser.post("/sign-in", &hand.own(), &format!("code={code}&to={to}")).await;
+        let there = format!("{}{leads}", hand.mount);
+        assert_eq!((entered.status, entered.header("location")), (303, there.as_str()), "{to}");
     }
 }
 
@@ -165,7 +169,7 @@ async fn the_session_of_a_second_agent_is_none_here(own: &RawSession, theirs: &R
     let (name, _) = own.cookie.split_once('=').expect("a name");
     let (_, value) = theirs.cookie.split_once('=').expect("a value");
     for cookie in [theirs.cookie.clone(), format!("{name}={value}"), format!("{name}="), String::new()] {
-        let stranger = RawSession { address: own.address, cookie: cookie.clone(), token: theirs.token.clone() };
+        let stranger = RawSession { cookie: cookie.clone(), token: theirs.token.clone(), ..own.clone() };
         for path in ["/", "/access", "/live", "/runs"] {
             let answer = stranger.get(path).await;
             refused(&answer, &cookie);
@@ -175,25 +179,28 @@ async fn the_session_of_a_second_agent_is_none_here(own: &RawSession, theirs: &R
         refused(&stranger.post("/access", &stranger.own(), &form).await, &cookie);
     }
     let both = format!("{}; {}", theirs.cookie, own.cookie);
-    let both = RawSession { cookie: both, address: own.address, token: own.token.clone() };
+    let both = RawSession { cookie: both, ..own.clone() };
     assert_eq!(both.get("/access").await.status, 200, "its own is found beside the other");
 }
 
 async fn every_answer_says_what_a_browser_may_do_with_it_and_none_opens_it_to_other_origins(hand: &RawSession) {
-    let stranger = RawSession { address: hand.address, cookie: String::new(), token: String::new() };
+    let stranger = RawSession::stranger(hand.address, &hand.mount);
+    let outside = RawSession { mount: String::new(), ..hand.clone() };
     let mut answers: Vec<_> = hand.every_page().await.into_iter().collect();
     for path in ["/style.css", "/script.js", "/icon.svg", "/sign-in", "/live", "/nowhere", "/runs/run_x", "/%00"] {
         answers.push((path.to_owned(), hand.get(path).await));
         answers.push((format!("{path} for a stranger"), stranger.get(path).await));
+        answers.push((format!("{path} outside"), outside.get(path).await));
     }
     for path in ["/access", "/sign-in", "/runs", "/style.css", "/nowhere"] {
         answers.push((format!("POST {path}"), hand.post(path, &hand.own(), "").await));
+        answers.push((format!("POST {path} outside"), outside.post(path, &hand.own(), "").await));
         answers.push((format!("POST {path} from elsewhere"), hand.post(path, "Origin: http://evil.com\r\n", "").await));
     }
-    let (address, cookie) = (hand.address, &hand.cookie);
+    let RawSession { address, mount, cookie, .. } = hand;
     let origin = "Origin: http://evil.com\r\nAccess-Control-Request-Method: POST\r\n";
-    let asked_first = format!("OPTIONS /access HTTP/1.1\r\nHost: {address}\r\nCookie: {cookie}\r\n{origin}\r\n");
-    answers.push(("OPTIONS".to_owned(), exchange(address, &asked_first).await));
+    let asked_first = format!("OPTIONS {mount}/access HTTP/1.1\r\nHost: {address}\r\nCookie: {cookie}\r\n{origin}\r\n");
+    answers.push(("OPTIONS".to_owned(), hand.exchange(&asked_first).await));
     let policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
                   form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
     for (path, answer) in &answers {
@@ -227,6 +234,8 @@ async fn no_page_shows_a_secret(device: &TestDevice, hand: &RawSession) {
         provider_key.to_owned(),
         crate::text(&created, "/key/text").to_owned(),
         hand.cookie.split_once('=').expect("a value").1.to_owned(),
+        // Outside of its addresses, which are taken off here, no page has the path either.
+        hand.mount.trim_matches('/').to_owned(),
     ];
     let identity = std::fs::read_to_string(device.home().join("identity_ed25519")).expect("the agent's own key");
     secrets.extend(identity.lines().filter(|line| line.len() > 30 && !line.starts_with('-')).map(str::to_owned));

@@ -46,7 +46,8 @@ async fn nothing_is_posted_read_or_framed_from_elsewhere(
     other: &BrowserPage,
 ) {
     device.cli(&["access", "enable"]).await.ok();
-    let origin = page.origin().await;
+    // As if the foreign page knew the path too.
+    let mount = page.mount().await;
     page.goto("/access").await;
     // As if the foreign page had the token too.
     let token = page.evaluate("document.querySelector('[name=token]').value").await;
@@ -61,7 +62,7 @@ async fn nothing_is_posted_read_or_framed_from_elsewhere(
                 for (const mode of ['cors', 'no-cors']) {{
                     for (const method of ['GET', 'POST']) {{
                         const ask = {{ method, mode, credentials: 'include', body: method === 'POST' ? body : undefined }};
-                        told.push(await fetch({origin:?} + '/access', ask)
+                        told.push(await fetch({mount:?} + '/access', ask)
                             .then((answer) => answer.text(), () => ''));
                     }}
                 }}
@@ -75,7 +76,7 @@ async fn nothing_is_posted_read_or_framed_from_elsewhere(
         .evaluate(&format!(
             "(() => {{
                 const frame = document.createElement('iframe');
-                frame.src = {origin:?} + '/access';
+                frame.src = {mount:?} + '/access';
                 document.body.append(frame);
                 return new Promise((done) => {{ frame.onload = () => done(true); }});
             }})()"
@@ -92,7 +93,7 @@ async fn nothing_is_posted_read_or_framed_from_elsewhere(
         .evaluate(&format!(
             "(() => {{
                 const form = document.createElement('form');
-                [form.method, form.action] = ['post', {origin:?} + '/access'];
+                [form.method, form.action] = ['post', {mount:?} + '/access'];
                 form.innerHTML = '<input name=token value=\"' + {token:?} + '\"><input name=enabled value=no>';
                 document.body.append(form);
                 form.submit();
@@ -113,8 +114,8 @@ async fn a_name_that_was_led_to_this_computer_shows_nothing(
     page: &BrowserPage,
     other: &BrowserPage,
 ) {
-    let origin = page.origin().await;
-    let rebound = origin.replace("127.0.0.1", "rebound.example");
+    let mount = page.mount().await;
+    let rebound = mount.replace("127.0.0.1", "rebound.example");
     browser.tolerate(Some("")).await;
     assert_eq!(other.goto(&format!("{rebound}/access")).await, 403);
     other.wait_for_visible("h1 >> text=Not at this address").await;
@@ -125,12 +126,12 @@ async fn a_name_that_was_led_to_this_computer_shows_nothing(
 }
 
 async fn who_opens_a_page_holds_no_handle_on_it(page: &BrowserPage, other: &BrowserPage) {
-    let origin = page.origin().await;
+    let mount = page.mount().await;
     other.goto(&somebody_elses().await).await;
     let opened = other
         .evaluate(&format!(
             "(async () => {{
-                const opened = window.open({origin:?} + '/access');
+                const opened = window.open({mount:?} + '/access');
                 const before = opened !== null;
                 while (!opened.closed) await new Promise((next) => setTimeout(next, 20));
                 return before;

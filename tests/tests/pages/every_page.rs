@@ -110,7 +110,7 @@ async fn every_page_of_a_computer_in_use_is_fit_for_everybody() {
     page.wait_for_visible("#key").await;
     judge.judge(&page, "key-created").await;
     page.goto("/").await;
-    page.click("header a[href='/access']").await;
+    page.click("header a[href$='/access']").await;
     page.wait_for_visible("dialog[open]").await;
     assert_eq!(page.evaluate("document.querySelector('dialog').open").await, json!(true));
     judge.judge(&page, "dialog").await;

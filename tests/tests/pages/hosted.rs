@@ -1,6 +1,6 @@
 //! A hosted gateway: its user signs in through the pages of a third-party issuer, and works over that connection.
 
-use deskgate_tests::issuer::{CLIENT_ID, Issuer};
+use deskgate_tests::issuer::{ALLOW_THIS_MACHINE, CLIENT_ID, Issuer};
 use deskgate_tests::wait::{until, until_within};
 use deskgate_tests::{Browser, Folder, GatewayProcess, Postgres, TestDevice};
 use rustix::process::Signal;
@@ -171,6 +171,7 @@ async fn the_line_stands_on_tls_and_whoever_shows_another_certificate_is_given_n
     let settings = [
         format!("hosted.issuer={}", issuer.url()),
         format!("hosted.client_id={CLIENT_ID}"),
+        ALLOW_THIS_MACHINE.to_owned(),
         format!("server.tls.cert_file={}", shown.display()),
         format!("server.tls.key_file={}", key.display()),
     ];

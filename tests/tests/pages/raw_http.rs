@@ -60,10 +60,13 @@ fn whole(bytes: &[u8]) -> Option<RawResponse> {
     (body.len() >= length).then_some(answer)
 }
 
-/// A signed-in session without a browser.
-#[derive(Debug)]
+/// A signed-in session without a browser. Paths, and the addresses in answers, are as within the pages' path.
+#[derive(Clone, Debug)]
 pub(crate) struct RawSession {
+    /// The address of the pages.
     pub(crate) address: SocketAddr,
+    /// The path below which they lie, as `/…`.
+    pub(crate) mount: String,
     /// Name and value.
     pub(crate) cookie: String,
     /// The token of its forms.
@@ -74,15 +77,33 @@ impl RawSession {
     pub(crate) async fn signed_in(device: &TestDevice) -> Self {
         let link = device.page_link().await;
         let address = link.trim_start_matches("http://").split('/').next().and_then(|host| host.parse().ok());
-        let mut hand = Self { address: address.expect("an address"), cookie: String::new(), token: String::new() };
+        let mut hand = Self::stranger(address.expect("an address"), "");
         let code = link.split_once("code=").expect("the link has a code").1;
         let entered = hand.post("/sign-in", &hand.own(), &format!("code={code}")).await;
         assert_eq!(entered.status, 303, "{entered:?}");
+        hand.mount = entered.header("location").trim_end_matches('/').to_owned();
         hand.cookie = entered.header("set-cookie").split(';').next().expect("a cookie").to_owned();
         let page = hand.get("/access").await.body;
         let field = page.split_once("name=\"token\" value=\"").expect("a form").1;
         hand.token = field.split('"').next().expect("it ends").to_owned();
         hand
+    }
+
+    /// Somebody without a session, who knows the path or guesses one.
+    pub(crate) fn stranger(address: SocketAddr, mount: &str) -> Self {
+        Self { address, mount: mount.to_owned(), cookie: String::new(), token: String::new() }
+    }
+
+    /// Sends a request, and takes the pages' path off the addresses in the answer.
+    pub(crate) async fn exchange(&self, request: &str) -> RawResponse {
+        let mut answer = exchange(self.address, request).await;
+        if !self.mount.is_empty() {
+            answer.body = answer.body.replace(&self.mount, "");
+            for (_, value) in &mut answer.headers {
+                *value = value.replace(&self.mount, "");
+            }
+        }
+        answer
     }
 
     /// The headers that a browser sends with our own forms.
@@ -91,20 +112,21 @@ impl RawSession {
     }
 
     pub(crate) async fn get(&self, path: &str) -> RawResponse {
-        let (address, cookie) = (self.address, &self.cookie);
-        let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nCookie: {cookie}\r\n\r\n");
-        exchange(address, &request).await
+        let Self { address, mount, cookie, .. } = self;
+        let request = format!("GET {mount}{path} HTTP/1.1\r\nHost: {address}\r\nCookie: {cookie}\r\n\r\n");
+        self.exchange(&request).await
     }
 
     /// Posts a form with further headers, each with its end of line.
     pub(crate) async fn post(&self, path: &str, headers: &str, form: &str) -> RawResponse {
-        let (address, cookie, length) = (self.address, &self.cookie, form.len());
+        let Self { address, mount, cookie, .. } = self;
+        let length = form.len();
         let kind = "Content-Type: application/x-www-form-urlencoded";
         let request = format!(
-            "POST {path} HTTP/1.1\r\nHost: {address}\r\nCookie: {cookie}\r\n{kind}\r\nContent-Length: {length}\r\n\
+            "POST {mount}{path} HTTP/1.1\r\nHost: {address}\r\nCookie: {cookie}\r\n{kind}\r\nContent-Length: {length}\r\n\
              {headers}\r\n{form}"
         );
-        exchange(address, &request).await
+        self.exchange(&request).await
     }
 
     /// The pages linked from the overview, a few of each kind.

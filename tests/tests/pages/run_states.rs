@@ -128,6 +128,10 @@ async fn runs_in_all_ten_states_and_what_needs_their_owner_are_fit_for_everybody
     page.goto("/runs?state=failed&find=nonsense").await;
     page.wait_for_visible("[role=alert]").await;
     judge.judge(&page, "runs-wrong-search").await;
+    page.goto("/runs?state=awaiting_reconciliation").await;
+    page.click("text=Decide about these").await;
+    page.wait_for_visible("h2 >> text=Interrupted on this computer").await;
+    judge.judge(&page, "unsettled").await;
     let mut seen = Vec::new();
     for run_id in &all {
         look(&mut judge, &mut seen, &page, &device, run_id).await;

@@ -16,13 +16,17 @@ async fn a_link_signs_one_browser_in_and_nobody_afterwards() {
 
     first.goto(&link).await;
     first.wait_for_visible("h1 >> text=Overview").await;
-    assert!(link.starts_with(&first.url().await), "the code is in the address no more: {}", first.url().await);
+    let (url, mount) = (first.url().await, first.mount().await);
+    assert_eq!(url, format!("{mount}/"), "the code is in the address no more");
+    let path = mount.rsplit('/').next().expect("a path");
+    assert!(path.len() == 22 && !link.contains(path), "the link leads below a path that it does not name: {url}");
     first.reload().await;
     first.wait_for_visible("h1 >> text=Overview").await;
     let [cookie] = &first.cookies().await[..] else { panic!("{:?}", first.cookies().await) };
     assert!(text(cookie, "/name").starts_with("ui_"), "{cookie}");
     assert_eq!((&cookie["httpOnly"], &cookie["sameSite"]), (&json!(true), &json!("Strict")), "{cookie}");
     assert_eq!(cookie["expires"], json!(-1), "it ends with the browser");
+    assert_eq!(cookie["path"], json!(format!("/{path}/")), "{cookie}");
     assert_eq!(first.evaluate("document.cookie").await, json!(""), "no script reads it");
 
     second.goto(&link).await;
@@ -57,7 +61,7 @@ async fn without_its_script_everything_works_but_what_is_live() {
     page.click("text=Continue").await;
     page.wait_for_visible("h1 >> text=Overview").await;
     let before = enabled(&device).await;
-    page.click("header a[href='/access']").await;
+    page.click("header a[href$='/access']").await;
     page.click("form.question button").await;
     page.wait_for_visible("h1 >> text=Overview").await;
     assert_eq!(enabled(&device).await, !before);
@@ -71,4 +75,38 @@ async fn without_its_script_everything_works_but_what_is_live() {
     page.click("text=Revoke…").await;
     page.click("a >> text=Cancel").await;
     page.wait_for_visible("h1 >> text=Billing").await;
+}
+
+#[tokio::test]
+async fn a_page_that_is_left_open_says_that_its_browser_was_signed_out() {
+    let Some(browser) = Browser::start().await else { return };
+    let device = TestDevice::built_in().await;
+    let page = browser.signed_in(&device).await;
+    let (other, writing) = (page.tab().await, page.tab().await);
+    let mount = page.mount().await;
+    for tab in [&other, &writing] {
+        tab.goto(&format!("{mount}/applications/new")).await;
+        tab.wait_for_visible("#live >> text=● live").await;
+    }
+    // A fragment and the skip link stay on their page.
+    other.goto(&format!("{mount}/settings#about")).await;
+    other.wait_for_visible("#about:target").await;
+    other.evaluate("document.querySelector('a.skip').click()").await;
+    assert_eq!(other.url().await, format!("{mount}/settings#main"));
+    other.wait_for_visible("#live >> text=● live").await;
+    writing.fill("#name", "Billing").await;
+
+    browser.tolerate(Some("Failed to load resource")).await;
+    page.goto("/settings/sign-out").await;
+    page.click("button >> text=Sign out").await;
+    page.wait_for_visible("h1 >> text=Open from your computer").await;
+    other.wait_for_visible("h1 >> text=Open from your computer").await;
+    writing.wait_for_visible("#live >> text=Signed out. Open these pages again with: deskgate open").await;
+    assert_eq!(writing.evaluate("document.querySelector('#name').value").await, json!("Billing"), "it stays");
+    browser.tolerate(None).await;
+
+    page.enter(&device).await;
+    assert_ne!(page.mount().await, mount);
+    page.goto("/runs").await;
+    page.wait_for_visible("h1 >> text=Runs").await;
 }

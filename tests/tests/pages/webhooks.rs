@@ -136,7 +136,7 @@ async fn a_webhook_is_made_tried_used_rolled_and_removed() {
     let run_id = until("the message to be accepted", told).await;
     backend.wait_for_end(&run_id).await;
     page.wait_for_visible("#received >> text=its conversation").await;
-    page.click(&format!("#received a[href='/runs/{run_id}']")).await;
+    page.click(&format!("#received a[href$='/runs/{run_id}']")).await;
     page.wait_for_visible("#state >> text=Succeeded").await;
 
     page.goto(&format!("/webhooks/{}", text(&hook, "/hook_id"))).await;

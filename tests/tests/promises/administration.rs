@@ -1,5 +1,7 @@
 //! What the server's administrator does to applications, runs and devices, by the real command line.
 
+use std::path::Path;
+
 use deskgate_tests::{Folder, GatewayProcess, Postgres, TestDevice};
 use serde_json::{Value, json};
 
@@ -101,4 +103,75 @@ async fn disabling_waits_for_a_desktop_that_is_away_and_is_completed_when_it_was
     assert_eq!(ended["applications"], json!([{ "name": "shop", "state": "disabled" }]), "{ended}");
     let run: Value = gateway.admin(&["run", "show", &run_id]).await.ok();
     assert_eq!(text(&run, "/run/state"), "failed", "{run}");
+}
+
+#[tokio::test]
+async fn a_file_without_an_end_is_no_identity_and_the_command_ends() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let refused = gateway.admin(&["device", "add", "/dev/zero"]).await;
+    assert!(refused.exit != 0 && refused.stderr.contains("larger than 4 MiB"), "{refused:?}");
+}
+
+/// The commands of docs/server.md that make the account of the way in through OpenSSH, in a tree of their own.
+#[test]
+fn the_documented_account_of_the_tunnel_is_not_locked_where_sshd_asks_no_pam() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let read = |file: &str| std::fs::read_to_string(root.join(file)).expect("it is there");
+    let tree = tempfile::TempDir::with_prefix("deskgate-accounts-").expect("a temporary folder");
+    std::fs::create_dir(tree.path().join("etc")).expect("a fresh folder");
+    for (file, text) in [
+        ("passwd", "root:x:0:0:root:/root:/bin/sh\n"),
+        ("shadow", "root:*:19000::::::\n"),
+        ("group", "root:x:0:\n"),
+        ("gshadow", ""),
+    ] {
+        std::fs::write(tree.path().join("etc").join(file), text).expect("written");
+    }
+    let page = read("docs/server.md");
+    let accounts = ["groupadd ", "useradd ", "usermod "];
+    let lines: Vec<_> = page.lines().filter(|line| accounts.iter().any(|name| line.starts_with(name))).collect();
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    let script: String = lines
+        .iter()
+        .filter_map(|line| line.split_once(' '))
+        .map(|(name, rest)| format!("/usr/sbin/{name} --prefix \"$TREE\" {rest} || exit 1\n"))
+        .collect();
+    let mut shell = std::process::Command::new("unshare");
+    shell.args(["--user", "--map-root-user", "sh", "-c", &script]).env("TREE", tree.path());
+    if rustix::process::geteuid().is_root() {
+        shell = std::process::Command::new("sh");
+        shell.args(["-c", &script]).env("TREE", tree.path());
+    }
+    let made = shell.output().expect("a shell is there");
+    assert!(made.status.success(), "{made:?}");
+    let shadow = std::fs::read_to_string(tree.path().join("etc/shadow")).expect("written");
+    let entry = shadow.lines().find(|line| line.starts_with("deskgate-tunnel:")).expect("the account is made");
+    // sshd without PAM takes a password that begins with "!" for a lock (auth.c, LOCKED_PASSWD_PREFIX).
+    let password = entry.split(':').nth(1).expect("a password");
+    assert!(!password.is_empty() && !password.starts_with('!'), "{entry}");
+    assert!(read("deploy/debian/gateway/postinst").contains(lines[2]), "the package does the same");
+}
+
+#[tokio::test]
+async fn a_command_about_a_device_that_names_none_says_what_to_give_and_which_there_are() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let empty = gateway.admin(&["device", "show"]).await;
+    assert!(empty.exit == 2 && empty.stderr.contains("There are no devices"), "{empty:?}");
+    let device = TestDevice::paired_with(&gateway).await;
+    let device_id = device.device_id().await;
+    gateway.admin(&["device", "rename", &device_id, "front desk"]).await.ok();
+    for command in
+        [&["show"][..], &["revoke"], &["revoke", "--accept-risk=interrupt-runs"], &["rename"], &["rename", "x"]]
+    {
+        let asked = gateway.admin(&[&["device"], command].concat()).await;
+        let typed = format!("deskgate-gateway admin device {} DEVICE", command[0]);
+        assert!(
+            asked.exit == 2 && asked.stderr.contains("which device?") && asked.stderr.contains(&typed),
+            "{asked:?}"
+        );
+        assert!(asked.stderr.contains(&format!("front desk  {device_id}")), "{asked:?}");
+    }
+    assert_eq!(text(&gateway.device(&device_id).await, "/name"), "front desk", "nothing was done");
 }

@@ -3,6 +3,7 @@
 use deskgate_tests::{Backend, Folder, GatewayProcess, Postgres, TestDevice, until};
 use serde_json::{Value, json};
 
+use crate::health::SignedInClient;
 use crate::text;
 
 /// A service that writes `reply.txt` after approval, and answers with the tool's result.
@@ -145,4 +146,68 @@ async fn a_stop_waits_for_no_decision_and_the_run_asks_anew_when_the_agent_is_ba
     device.cli(&["approvals", "approve", text(&new, "/approval_id")]).await.ok();
     assert_eq!(text(&backend.wait_for_end(&run_id).await, "/state"), "succeeded");
     assert_eq!(written(&folder).as_deref(), Some("Dear customer\n"));
+}
+
+#[tokio::test]
+async fn a_file_that_changed_under_its_request_is_asked_again() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let (device, folder) = (TestDevice::paired_with(&gateway).await, Folder::new());
+    let backend = writer(&device, &gateway, &folder, &[]).await;
+    let run_id = backend.submit("Answer.").await;
+    let first = waiting(&device).await;
+    folder.write("reply.txt", "by somebody else\n");
+    let (id, former) = (text(&first, "/approval_id"), text(&first, "/approval_id"));
+    device.cli(&["approvals", "approve", id]).await.ok();
+    let second = waiting(&device).await;
+    let id = text(&second, "/approval_id");
+    assert_ne!(id, former, "a request of its own");
+    assert_eq!((text(&second, "/follows"), &second["again"]), (former, &json!(true)));
+    let diff = text(&second, "/plan/shown/diff");
+    assert!(diff.contains("-by somebody else") && diff.contains("+Dear customer"), "as the file is now: {diff}");
+    assert_eq!(written(&folder).as_deref(), Some("by somebody else\n"), "nothing was written by the first");
+    let shown = device.plain_cli(&["approvals", "show", id]).await.stdout;
+    assert!(shown.contains("has changed since") && shown.contains(former), "{shown}");
+    let before = device.plain_cli(&["approvals", "show", former]).await.stdout;
+    assert!(before.contains("was not carried out") && before.contains(id), "{before}");
+    device.cli(&["approvals", "approve", id]).await.ok();
+    assert_eq!(text(&backend.wait_for_end(&run_id).await, "/state"), "succeeded");
+    assert_eq!(written(&folder).as_deref(), Some("Dear customer\n"));
+    let log = device.cli(&["approvals", "log", "--run", &run_id]).await.ok();
+    let what: Vec<_> = log["entries"].as_array().expect("a list").iter().map(|row| text(row, "/what")).collect();
+    assert_eq!(what, ["executed", "decided", "requested", "decided", "requested"], "it ran once");
+}
+
+#[tokio::test]
+async fn an_approved_edit_whose_text_is_gone_is_told_to_its_owner_as_not_carried_out() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let (device, folder) = (TestDevice::paired_with(&gateway).await, Folder::new());
+    folder.write("letter.txt", "Hello Ms Meier\n");
+    let read = json!({ "tool": "Read", "arguments": { "file_path": "letter.txt" } });
+    let edit = json!({ "file_path": "letter.txt", "old_string": "Hello", "new_string": "Dear" });
+    let turns = json!([read, { "tool": "Edit", "arguments": edit }, { "text": "{{last_tool_result}}" }]);
+    let model = folder.script("editor", turns);
+    let backend = device.publish(&gateway, "letters", &folder, &["--model", &model, "--tools", "Read,Edit"]).await;
+    let run_id = backend.submit("Polish it.").await;
+    let request = waiting(&device).await;
+    let id = text(&request, "/approval_id");
+    folder.write("letter.txt", "Good morning\n");
+    device.cli(&["approvals", "approve", id]).await.ok();
+    let run = backend.wait_for_end(&run_id).await;
+    assert!(text(&run, "/result/text").contains("old_string is not in the file"), "{run}");
+    let letter = std::fs::read_to_string(folder.path().join("letter.txt")).expect("it stays");
+    assert_eq!(letter, "Good morning\n");
+    let told = device.cli(&["approvals", "show", id]).await.ok();
+    assert_eq!(text(&told, "/state"), "approved");
+    assert!(text(&told, "/not_done").contains("old_string is not in the file"), "{told}");
+    let shown = device.plain_cli(&["approvals", "show", id]).await.stdout;
+    assert!(shown.contains("It was not carried out: old_string is not in the file"), "{shown}");
+    let listed = device.plain_cli(&["approvals", "list", "--all"]).await.stdout;
+    assert!(listed.contains("approved, not carried out"), "{listed}");
+    let browser = SignedInClient::of(&device).await;
+    for path in ["/approvals?decided=true", &format!("/runs/{run_id}")] {
+        let page = browser.page(path).await;
+        assert!(page.contains("It was not carried out: old_string is not in the file"), "{path}: {page}");
+    }
 }

@@ -2,10 +2,14 @@
 
 use std::os::unix::fs::PermissionsExt;
 
+use deskgate_protocol::JournalId;
+use deskgate_protocol::control::{ByeCode, DeviceFrame, GatewayFrame};
+use deskgate_tests::raw::RawIdentity;
 use deskgate_tests::{Folder, GatewayProcess, Postgres, TestDevice, until};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::frames::{publish, run_id};
 use crate::text;
 
 fn place(gateway: &GatewayProcess, name: &str) -> String {
@@ -82,32 +86,98 @@ async fn a_restored_gateway_executes_nothing_again_that_ran_since_and_says_of_wh
 }
 
 #[tokio::test]
-async fn a_run_that_nobody_had_been_given_before_the_backup_waits_for_a_word_and_ends_by_a_stop_unexecuted() {
+async fn a_run_that_its_desktop_never_had_goes_back_to_its_place_in_the_queue_after_a_restore_and_runs_once() {
+    let postgres = Postgres::shared().await;
+    let mut gateway = GatewayProcess::start(&postgres, &[]).await;
+    let mut device = TestDevice::paired_with(&gateway).await;
+    let folder = Folder::new();
+    let backend = device.publish(&gateway, "shop", &folder, &["--concurrency", "1"]).await;
+    device.stop(Signal::TERM).await;
+    let waiting = [backend.submit("Whenever you are there.").await, backend.submit("And then this.").await];
+    let backup = place(&gateway, "backup");
+    let taken = gateway.command_line(&["backup", "create", &backup]).await.ok();
+    assert_eq!(taken["backup"]["open_runs"], 2, "{taken}");
+    gateway.stop(Signal::TERM).await;
+    let risky = ["backup", "restore", backup.as_str(), "--accept-risk", "replace-database"];
+    assert_eq!(gateway.command_line(&risky).await.ok()["runs_in_doubt"], 2);
+    gateway.restart().await;
+    let run = backend.run(&waiting[0]).await;
+    assert_eq!((text(&run, "/phase"), text(&run, "/state")), ("accepted", "awaiting_reconciliation"), "{run}");
+
+    device.start().await;
+    for run_id in &waiting {
+        let run = backend.wait_for_end(run_id).await;
+        assert_eq!((text(&run, "/state"), &run["attempt"]), ("succeeded", &json!(1)), "{run}");
+        assert_eq!(device.executions(run_id), 1);
+    }
+    let [first, second] = [backend.run(&waiting[0]).await, backend.run(&waiting[1]).await];
+    assert!(text(&first, "/finished_at") <= text(&second, "/started_at"), "in their old order: {first} {second}");
+    let events = device.events(&waiting[0]).await;
+    assert_eq!(
+        events[..4],
+        ["run.accepted", "run.awaiting_reconciliation", "run.reconciled", "run.started"],
+        "{events:?}"
+    );
+}
+
+#[tokio::test]
+async fn what_only_the_owner_can_decide_after_a_restore_is_listed_on_the_desktop_and_ended_all_at_once() {
     let postgres = Postgres::shared().await;
     let mut gateway = GatewayProcess::start(&postgres, &[]).await;
     let mut device = TestDevice::paired_with(&gateway).await;
     let folder = Folder::new();
     let backend = device.publish(&gateway, "shop", &folder, &[]).await;
     device.stop(Signal::TERM).await;
-    let run_id = backend.submit("Whenever you are there.").await;
+    let had = [backend.submit("One.").await, backend.submit("Two.").await];
     let backup = place(&gateway, "backup");
-    let taken = gateway.command_line(&["backup", "create", &backup]).await.ok();
-    assert_eq!(taken["backup"]["open_runs"], 1, "{taken}");
-    gateway.stop(Signal::TERM).await;
-    let risky = ["backup", "restore", backup.as_str(), "--accept-risk", "replace-database"];
-    assert_eq!(gateway.command_line(&risky).await.ok()["runs_in_doubt"], 1);
-    gateway.restart().await;
+    gateway.command_line(&["backup", "create", &backup]).await.ok();
+    // Executed since, as the journal knows and the backup does not.
     device.start().await;
+    for run_id in &had {
+        assert_eq!(text(&backend.wait_for_end(run_id).await, "/state"), "succeeded");
+    }
+    gateway.stop(Signal::TERM).await;
+    gateway.command_line(&["backup", "restore", &backup, "--accept-risk", "replace-database"]).await.ok();
+    gateway.restart().await;
     device.wait_until_connected().await;
+    device.log().line(&["the gateway was restored", "asked=2", "never_had=0"]).await;
+    let listed = device.cli(&["runs", "settle"]).await.ok();
+    let ids: Vec<_> = listed["unknown"].as_array().expect("a list").iter().map(|run| text(run, "/run_id")).collect();
+    assert_eq!((ids, &listed["held"]), (vec![had[1].as_str(), had[0].as_str()], &json!([])), "{listed}");
+    let ended = device.cli(&["runs", "settle", "--end-unknown"]).await.ok();
+    assert_eq!(ended["ended"].as_array().map(Vec::len), Some(2), "{ended}");
+    for run_id in &had {
+        let run = backend.wait_for_end(run_id).await;
+        assert_eq!((text(&run, "/state"), device.executions(run_id)), ("cancelled", 1), "{run}");
+        assert_eq!(run["attempt"], 0, "as far as the restored gateway knows it never began: {run}");
+    }
+    assert_eq!(device.cli(&["runs", "settle"]).await.ok()["unknown"], json!([]));
+}
 
-    // There are free slots, and a newly accepted run shows that the device gets work again.
-    let fresh = backend.submit("And this?").await;
-    assert_eq!(text(&backend.wait_for_end(&fresh).await, "/state"), "succeeded");
-    assert_eq!(text(&backend.run(&run_id).await, "/state"), "awaiting_reconciliation");
+#[tokio::test]
+async fn a_desktop_whose_journal_is_another_one_has_no_say_in_what_became_of_a_run() {
+    let postgres = Postgres::shared().await;
+    let mut gateway = GatewayProcess::start(&postgres, &[]).await;
+    let device = RawIdentity { journal_id: Some(JournalId::new()), ..RawIdentity::new(41) };
+    device.pair(&gateway, "desk").await.ok();
+    let (mut line, _) = device.connect(&gateway, Vec::new()).await;
+    let backend = publish(&mut line, &gateway).await;
+    let id = backend.submit("Whenever there is room.").await;
+    let backup = place(&gateway, "backup");
+    gateway.command_line(&["backup", "create", &backup]).await.ok();
+    gateway.stop(Signal::TERM).await;
+    gateway.command_line(&["backup", "restore", &backup, "--accept-risk", "replace-database"]).await.ok();
+    gateway.restart().await;
 
-    backend.stop(&run_id).await;
-    let run = backend.wait_for_end(&run_id).await;
-    assert_eq!((text(&run, "/state"), device.executions(&run_id)), ("cancelled", 0), "{run}");
+    // A new one, and then, as if it had been there all the time, the old one.
+    let never_had = || DeviceFrame::Recalled { never_had: vec![run_id(&id)] };
+    for other in [RawIdentity { journal_id: Some(JournalId::new()), ..device.clone() }, device.clone()] {
+        let (mut line, _) = other.connect(&gateway, Vec::new()).await;
+        line.send(&never_had()).await;
+        let said = line.next_answering_pings().await;
+        assert!(matches!(said, Some(GatewayFrame::Bye { code: ByeCode::ProtocolViolation, .. })), "{said:?}");
+        assert_eq!(text(&backend.run(&id).await, "/state"), "awaiting_reconciliation");
+    }
 }
 
 #[tokio::test]
@@ -188,7 +258,11 @@ async fn a_backup_is_verified_beside_the_gateways_own_database_which_is_left_as_
     let page = std::path::Path::new(&backup).join("backup.json");
     let text = std::fs::read_to_string(&page).expect("readable");
     std::fs::write(&page, text.replace("\"devices\": 0", "\"devices\": 1")).expect("writable");
-    let differs = gateway.command_line(&["backup", "verify", "--on-database-server", &backup]).await;
+    let altered = gateway.command_line(&["backup", "verify", "--on-database-server", &backup]).await;
+    assert!(altered.exit == 1 && altered.stderr.contains("backup.json is not what was written"), "{}", altered.stderr);
+    std::fs::remove_file(std::path::Path::new(&backup).join("backup.hmac")).expect("removed");
+    let unproven = ["backup", "verify", "--on-database-server", "--unproven-origin", &backup];
+    let differs = gateway.command_line(&unproven).await;
     assert_eq!(differs.exit, 10, "{}", differs.stderr);
     assert!(differs.stdout.contains("devices: 0 rows, 1 in the backup"), "{}", differs.stdout);
     assert_eq!(postgres.rows(databases).await, before, "also when something is missing");

@@ -203,9 +203,13 @@ fn lost_packets_cost_time_and_no_run() {
             })
             .await;
             let began = Instant::now();
-            site.nothing_was_lost_or_doubled().await;
+            for run_id in site.backend.accepted() {
+                site.backend.wait_for_end(&run_id).await;
+            }
             let lost = site.wire.lost();
+            // A command of the owner's may fail on such a line, and says so.
             site.wire.calm();
+            site.nothing_was_lost_or_doubled().await;
             println!("{of_a_hundred} %: {lost} packets lost, {} ms", began.elapsed().as_millis());
             assert!(lost > 0, "nothing was lost");
         }

@@ -178,6 +178,27 @@ fn a_callback_arrives_over_tls_and_every_attempt_can_be_read_afterwards() {
     });
 }
 
+#[test]
+fn a_callback_that_is_sent_again_has_no_content_that_was_deleted() {
+    netns::run_test("callbacks::a_callback_that_is_sent_again_has_no_content_that_was_deleted", async || {
+        let site = CallbackFixture::new().await;
+        let run_id = site.backend.submit("What does order 4711 say?").await;
+        site.backend.wait_for_end(&run_id).await;
+        let got = site.office.receives(1).await.swap_remove(0);
+        assert_eq!(json(&got)["data"]["run"]["input"]["text"], "What does order 4711 say?");
+        site.settled().await;
+        let deleted = site.backend.request(reqwest::Method::DELETE, &format!("/runs/{run_id}/content"));
+        assert_eq!(site.backend.send(deleted).await.expect("answered").status.as_u16(), 204);
+        let listed = site.gateway.admin(&["delivery", "list"]).await.ok();
+        let delivery_id = listed["deliveries"][0]["delivery_id"].as_str().expect("a text");
+        site.gateway.admin(&["delivery", "resend", delivery_id]).await.ok();
+        let got = site.office.receives(2).await.swap_remove(1);
+        assert!(is_signed_by(&site.secret, &got), "{got:?}");
+        let run = &json(&got)["data"]["run"];
+        assert!(run["content_deleted_at"].is_string() && run["input"].is_null() && run["result"].is_null(), "{run}");
+    });
+}
+
 /// The verdict of a third-party library on a callback: the event's type, or `None` if it is not genuine.
 fn verified(mut library: Command, secret: &str, got: &ReceivedRequest, body: &str) -> Option<String> {
     let names = ["webhook-id", "webhook-timestamp", "webhook-signature"];

@@ -1,5 +1,7 @@
 //! PostgreSQL goes away and comes back.
 
+use std::time::{Duration, Instant};
+
 use deskgate_tests::backend::fresh_key;
 use deskgate_tests::{Folder, GatewayProcess, Postgres, TestDevice, until};
 use tokio::task::JoinSet;
@@ -73,4 +75,35 @@ async fn without_its_database_the_gateway_says_503_and_goes_on_when_it_is_back()
         assert_eq!(device.executions(run_id), 1);
     }
     everything_accepted_ended_once(&backend, &device).await;
+}
+
+#[tokio::test]
+async fn a_gateway_that_keeps_the_line_and_answers_nothing_is_named_within_seconds() {
+    let postgres = Postgres::start_exclusive().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let device = TestDevice::paired_with(&gateway).await;
+    assert_eq!(device.status().await["gateway_is_silent"], false);
+    // It answers pings, and waits for its database with everything else.
+    postgres.freeze().await;
+    let began = Instant::now();
+    let shown = device.plain_cli(&["status"]).await;
+    assert!(shown.stdout.contains("keeps the connection and does not answer"), "{}", shown.stdout);
+    let status = device.status().await;
+    assert_eq!(
+        (&status["gateway_is_silent"], &status["line"]["state"]),
+        (&true.into(), &"connected".into()),
+        "{status}"
+    );
+    device.cli(&["approvals", "list"]).await.ok();
+    assert!(began.elapsed() < Duration::from_secs(12), "three commands took {:?}", began.elapsed());
+    postgres.thaw().await;
+    until("the gateway to answer", async || {
+        let status = device.status().await;
+        if status["access"].is_object() && status["gateway_is_silent"] == false {
+            Ok(())
+        } else {
+            Err(status.to_string())
+        }
+    })
+    .await;
 }

@@ -1,15 +1,21 @@
-//! The destination guard (specification, section 6; A14): addresses that callbacks and Fetch never connect to, seen
-//! where connections arrive.
+//! The destination guard (specification, section 6; A14): addresses that callbacks, Fetch and the reading of an issuer's
+//! keys never connect to, seen where connections arrive.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::HeaderMap;
 use axum::response::Response;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use deskgate_definition::ToolName;
 use deskgate_definition::tool::ToolOutput;
-use deskgate_definition::{Network, ToolName};
 use deskgate_gateway::callbacks::send::{CallbackSender, SendResult};
+use deskgate_gateway::config::{Algorithm, HostedSettings};
 use deskgate_gateway::domain::destinations::Destination;
+use deskgate_gateway::hosted::{JwksTimings, TokenVerifier};
+use deskgate_gateway::networks::destinations::AddressRules;
 use deskgate_protocol::delivery::DeliveryErrorCode;
 use deskgate_tests::netns::{self, DnsServer};
 use deskgate_tests::receiver::{ReceivedRequest, Receiver};
@@ -198,7 +204,7 @@ fn a_hundred_and_fifty_hostile_destinations_get_no_connection() {
     netns::run_test("destination_guard::a_hundred_and_fifty_hostile_destinations_get_no_connection", async || {
         let names = DnsServer::start().await;
         let receiver = Receiver::start(&["*.example.com"], async |_| answered(200)).await;
-        let sender = CallbackSender::new(Some(&receiver.ca_file())).expect("a root");
+        let sender = CallbackSender::new(Some(&receiver.ca_file()), AddressRules::default()).expect("a root");
         for url in HOSTILE_URLS {
             assert!(Destination::parse(url).is_err(), "{url}");
         }
@@ -242,12 +248,7 @@ fn a_page_is_fetched_from_no_address_that_is_not_public() {
         let names = DnsServer::start().await;
         let receiver = Receiver::start(&["*.example.com"], async |_| answered(200)).await;
         let folder = tempfile::tempdir().expect("a folder");
-        let ground = WorkspaceOptions {
-            directory: folder.path(),
-            own_folder: "/nonexistent".as_ref(),
-            protected: &[],
-            network: Network::None,
-        };
+        let ground = WorkspaceOptions::of(folder.path(), "/nonexistent".as_ref());
         let tools = Toolbox::open(&[ToolName::Fetch], &[], ground).expect("opens");
         for url in HOSTILE_URLS.into_iter().filter(|url| !url.ends_with("/#x")) {
             assert!(fetch(&tools, url).await.is_error, "{url}");
@@ -278,7 +279,7 @@ fn a_name_that_turns_inward_is_connected_to_where_it_was_checked_or_not_at_all()
         async || {
             let names = DnsServer::start().await;
             let receiver = Receiver::start(&["*.example.com"], async |_| answered(200)).await;
-            let sender = CallbackSender::new(Some(&receiver.ca_file())).expect("a root");
+            let sender = CallbackSender::new(Some(&receiver.ca_file()), AddressRules::default()).expect("a root");
             // A second look-up before the connection would lead to this machine.
             names.set_address_sequence("hooks.example.com", &[&[PUBLIC_V4], &["127.0.0.1"]]);
             assert_eq!(post(&sender, "https://hooks.example.com/").await.answer.map(|answer| answer.status), Ok(200));
@@ -305,7 +306,7 @@ fn a_redirect_inward_is_an_answer_like_any_other() {
             }
         };
         let receiver = Receiver::start(&["*.example.com"], redirect).await;
-        let sender = CallbackSender::new(Some(&receiver.ca_file())).expect("a root");
+        let sender = CallbackSender::new(Some(&receiver.ca_file()), AddressRules::default()).expect("a root");
         names.set_addresses("hooks.example.com", &[PUBLIC_V4]);
         names.set_addresses("inside.example.com", &["10.0.0.1"]);
         for (place, status) in [301, 302, 307, 308].into_iter().enumerate() {
@@ -317,4 +318,144 @@ fn a_redirect_inward_is_an_answer_like_any_other() {
         assert!(got.iter().all(|got| got.address.to_string() == PUBLIC_V4), "{got:?}");
         assert!(receiver.connections() <= 4, "nobody connected without asking anything");
     });
+}
+
+/// A range that is public, and belongs to this test's administrator.
+const REFUSED_V4: &str = "93.184.0.0/16";
+/// A prefix of a translator (RFC 6052) in the public range.
+const NAT64_PREFIX: &str = "2606:2800:64::/96";
+
+#[test]
+fn a_callback_goes_neither_to_a_refused_range_nor_through_a_translator_to_what_is_not_public() {
+    netns::run_test(
+        "destination_guard::a_callback_goes_neither_to_a_refused_range_nor_through_a_translator_to_what_is_not_public",
+        async || {
+            let names = DnsServer::start().await;
+            let receiver = Receiver::start(&["*.example.com"], async |_| answered(200)).await;
+            let rules = AddressRules {
+                refused: REFUSED_V4.parse().expect("a range"),
+                nat64: NAT64_PREFIX.parse().expect("a prefix"),
+                ..AddressRules::default()
+            };
+            let sender = CallbackSender::new(Some(&receiver.ca_file()), rules).expect("a root");
+            for (name, addresses) in [
+                ("refused.example.com", &[PUBLIC_V4][..]),
+                ("beside.example.com", &["8.8.8.8", PUBLIC_V4]),
+                ("private.example.com", &["2606:2800:64::10.0.0.1"]),
+                ("metadata.example.com", &["2606:2800:64::169.254.169.254"]),
+                ("translated.example.com", &["2606:2800:64::93.184.216.34"]),
+            ] {
+                names.set_addresses(name, addresses);
+                let sent = post(&sender, &format!("https://{name}/")).await;
+                assert_eq!(sent.answer, Err(DeliveryErrorCode::HostNotPublic), "{name}");
+            }
+            assert_eq!(receiver.connections(), 0);
+
+            names.set_addresses("hooks.example.com", &["2606:2800:64::8.8.8.8"]);
+            assert_eq!(post(&sender, "https://hooks.example.com/").await.answer.map(|answer| answer.status), Ok(200));
+            let got: Vec<_> = receiver.requests().iter().map(|got| got.address.to_string()).collect();
+            assert_eq!(got, ["2606:2800:64::808:808"]);
+        },
+    );
+}
+
+/// Metadata of an issuer whose keys are at this URL.
+fn issuer_answers(jwks_uri: &str, got: &ReceivedRequest) -> Response {
+    let body = match got.line.as_str() {
+        "GET /.well-known/oauth-authorization-server" => {
+            serde_json::json!({ "issuer": "https://id.example.com", "jwks_uri": jwks_uri })
+        }
+        _ => serde_json::json!({ "keys": [] }),
+    };
+    Response::builder().status(200).body(Body::from(body.to_string())).expect("an answer")
+}
+
+/// The reason for which the gateway does not take a token of that issuer; nobody signed the token.
+async fn refused_token(ca_file: &Path, addresses: AddressRules) -> String {
+    let hosted = HostedSettings {
+        issuer: "https://id.example.com".parse().expect("a URL"),
+        issuer_text: "https://id.example.com".to_owned(),
+        audience: "https://gateway.example.com".to_owned(),
+        client_id: "deskgate".to_owned(),
+        scopes: Vec::new(),
+        algorithms: vec![Algorithm::EdDsa],
+        plain_tokens: false,
+        devices_per_account: 1,
+        ca_file: Some(ca_file.to_owned()),
+        addresses,
+    };
+    let verifier = TokenVerifier::new(hosted, "", JwksTimings::default()).expect("a root");
+    let part = |value: serde_json::Value| URL_SAFE_NO_PAD.encode(value.to_string());
+    let head = part(serde_json::json!({ "alg": "EdDSA", "typ": "at+jwt", "kid": "1" }));
+    let claims = part(serde_json::json!({ "iss": "https://id.example.com", "aud": "https://gateway.example.com",
+        "sub": "ada", "client_id": "deskgate", "exp": 4_000_000_000_u32 }));
+    let token = format!("{head}.{claims}.{}", URL_SAFE_NO_PAD.encode("signature"));
+    verifier.grant(&token).await.expect_err("nobody signed it").to_string()
+}
+
+#[test]
+fn the_keys_of_an_issuer_are_fetched_from_no_address_that_is_not_public() {
+    netns::run_test(
+        "destination_guard::the_keys_of_an_issuer_are_fetched_from_no_address_that_is_not_public",
+        async || {
+            let names = DnsServer::start().await;
+            let keys_at = Arc::new(std::sync::Mutex::new(String::new()));
+            let told = Arc::clone(&keys_at);
+            let receiver = Receiver::start(&["*.example.com", "localhost", "10.0.0.1"], move |got| {
+                let answer = issuer_answers(&told.lock().expect("whole"), &got);
+                async move { answer }
+            })
+            .await;
+            let ca_file = receiver.ca_file();
+            names.set_addresses("id.example.com", &[PUBLIC_V4]);
+            let asked = async |jwks_uri: &str, rules: AddressRules| {
+                jwks_uri.clone_into(&mut keys_at.lock().expect("whole"));
+                let before = receiver.requests().len();
+                let why = refused_token(&ca_file, rules).await;
+                let asked: Vec<_> = receiver.requests()[before..].iter().map(|got| got.address.to_string()).collect();
+                (why, asked)
+            };
+            for (place, address) in PRIVATE_ADDRESSES.iter().enumerate() {
+                let (alone, beside) = (format!("h{place}.example.com"), format!("m{place}.example.com"));
+                names.set_addresses(&alone, &[address]);
+                names.set_addresses(&beside, &[PUBLIC_V4, address]);
+                for name in [alone, beside] {
+                    let (why, asked) = asked(&format!("https://{name}/keys"), AddressRules::default()).await;
+                    assert!(why.contains("not public") && why.contains("hosted.allowed_networks"), "{address}: {why}");
+                    assert_eq!(asked, [PUBLIC_V4], "{address}: nothing but the metadata was asked for");
+                }
+            }
+            for url in ["https://10.0.0.1/keys", "https://127.1/keys", "https://localhost/keys", "https://[::1]/keys"] {
+                let (why, asked) = asked(url, AddressRules::default()).await;
+                assert!(why.contains("not public"), "{url}: {why}");
+                assert_eq!(asked, [PUBLIC_V4], "{url}");
+            }
+            for (url, because) in [
+                ("http://localhost/keys", "https"),
+                ("http://id.example.com/keys", "https"),
+                ("https://id.example.com:22/keys", "port 443"),
+                ("https://ada:x@id.example.com/keys", "user"),
+            ] {
+                let (why, asked) = asked(url, AddressRules::default()).await;
+                assert!(why.contains(because), "{url}: {why}");
+                assert_eq!(asked, [PUBLIC_V4], "{url}");
+            }
+
+            // Where the administrator allows it, and at public addresses, the keys are asked for.
+            let allowed =
+                || AddressRules { allowed: "10.0.0.0/8".parse().expect("a range"), ..AddressRules::default() };
+            let (_, asked_there) = asked("https://10.0.0.1/keys", allowed()).await;
+            assert_eq!(asked_there, [PUBLIC_V4, "10.0.0.1"]);
+            let (why, asked_there) = asked("https://127.0.0.1/keys", allowed()).await;
+            assert!(why.contains("not public") && asked_there == [PUBLIC_V4], "{why}");
+            names.set_addresses("keys.example.com", &["8.8.8.8"]);
+            let (_, asked_there) = asked("https://keys.example.com/keys", AddressRules::default()).await;
+            assert_eq!(asked_there, [PUBLIC_V4, "8.8.8.8"]);
+
+            // The issuer itself is held to the same rules.
+            names.set_addresses("id.example.com", &["192.168.1.1"]);
+            let (why, asked_there) = asked("https://keys.example.com/keys", AddressRules::default()).await;
+            assert!(why.contains("not public") && asked_there.is_empty(), "{why}");
+        },
+    );
 }

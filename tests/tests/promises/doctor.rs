@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use deskgate_tests::{GatewayProcess, Postgres};
+use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -106,4 +107,48 @@ async fn without_a_running_gateway_the_doctor_says_so_and_looks_at_the_rest() {
     for name in ["configuration", "control token", "sealing key", "database", "PostgreSQL", "clock"] {
         assert_eq!(text(finding(&said.value, name), "/verdict"), "PASS", "{}", said.stdout);
     }
+}
+
+#[tokio::test]
+async fn check_finds_what_would_keep_a_gateway_or_its_callers_from_working_before_it_starts() {
+    let postgres = Postgres::shared().await;
+    let mut gateway = GatewayProcess::start(&postgres, &[]).await;
+    let running = gateway.command_line(&["check"]).await.ok();
+    let own = finding(&running, "ops.listen");
+    assert!(text(own, "/verdict") == "PASS" && text(own, "/detail").contains("a gateway runs here"), "{own}");
+    assert_eq!(text(finding(&running, "disk"), "/verdict"), "PASS");
+    gateway.stop(Signal::TERM).await;
+
+    let other = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let taken = other.local_addr().expect("bound").to_string();
+    let folder = TempDir::new().expect("a folder");
+    certificate(folder.path());
+    let [cert, key] = ["cert", "key"]
+        .map(|name| format!("server.tls.{name}_file={}", folder.path().join(format!("{name}.pem")).display()));
+    for (settings, name, says) in [
+        (vec![format!("server.listen={taken}")], "server.listen", "is in use by another program"),
+        (vec!["ssh.listen=192.0.2.1:7822".to_owned()], "ssh.listen", "is no address of this computer"),
+        (vec![format!("ssh.listen={taken}"), format!("ops.listen={taken}")], "configuration", "has this address too"),
+        (vec!["ssh.listen=127.0.0.1".to_owned()], "configuration", "an address and a port"),
+        (vec!["log.filter=deskgate=loud".to_owned()], "configuration", "log.filter"),
+        (vec!["server.public_url=gateway.example.com".to_owned()], "configuration", "does not begin with https://"),
+        (vec!["server.public_url=https://gateway.example.com/api".to_owned()], "configuration", "it has a path"),
+        (vec!["server.public_url=http://gateway.example.com".to_owned()], "public URL", "is plain HTTP"),
+        (
+            vec![cert, key, "server.public_url=https://gateway.example.com".to_owned()],
+            "certificate's name",
+            "callers refuse it",
+        ),
+    ] {
+        let mut arguments: Vec<_> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
+        arguments.push("check");
+        let found = gateway.command_line(&arguments).await;
+        assert_eq!(found.exit, 10, "{settings:?}: {}", found.stdout);
+        let failed = finding(&found.value, name);
+        assert_eq!(text(failed, "/verdict"), "FAIL", "{settings:?}: {failed}");
+        assert!(text(failed, "/detail").contains(says), "{settings:?}: {failed}");
+    }
+    let behind = ["server.public_url=http://gateway.example.com", "server.trusted_proxies=10.0.0.0/8"];
+    let found = gateway.command_line(&["--set", behind[0], "--set", behind[1], "check"]).await.ok();
+    assert_eq!(text(finding(&found, "public URL"), "/verdict"), "WARN");
 }

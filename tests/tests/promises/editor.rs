@@ -74,6 +74,7 @@ async fn a_service_is_described_checked_published_and_changed_on_its_page() {
     assert_eq!(visitor.page(&format!("{page}/publish")).await.status, StatusCode::CONFLICT);
     assert!(draft.contains("exists, no Git repository"), "{draft}");
     std::fs::create_dir(folder.path().join(".git")).expect("made");
+    std::fs::write(folder.path().join(".git/HEAD"), "ref: refs/heads/main").expect("written");
     assert!(visitor.page(&page).await.text.contains("exists, Git repository"));
     assert!(device.plain_cli(&["service", "show", "Reader"]).await.stdout.contains("(exists, Git repository)"));
     let saved = device.cli(&["service", "show", "Reader"]).await.ok();

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::{
-    ByeCode, DeviceFrame, GatewayFrame, MAX_DELTA_BYTES, MAX_FULL_SERVICES, ManagementResult, MessageDelta, Offer,
-    RefusedCode, RevokeCode,
+    ByeCode, DeviceFrame, GatewayFrame, MAX_DELTA_BYTES, MAX_NAMED_SERVICES, ManagementResult, MessageDelta, Offer,
+    RefusedCode, RevokeCode, ServicePlaces,
 };
 use deskgate_protocol::frame::MAX_FRAME_BYTES;
 use deskgate_protocol::management::{AskedBy, CreateApplication, ManagementCall, PublishEndpoint, SetAccess};
@@ -175,14 +175,20 @@ async fn what_is_no_frame_ends_its_own_session_and_harms_nobody_else() {
         delta: MessageDelta { message_id: "msg_1".to_owned(), offset: 0, text: "x".repeat(MAX_DELTA_BYTES + 1) },
     };
     let too_long = serde_json::to_string(&too_long).expect("plain data");
-    let crowd = DeviceFrame::Ready { slots: 1, full: vec![EndpointId::new(); MAX_FULL_SERVICES + 1] };
+    let crowd =
+        DeviceFrame::Ready { slots: 1, places: Vec::new(), full: vec![EndpointId::new(); MAX_NAMED_SERVICES + 1] };
     let crowd = serde_json::to_string(&crowd).expect("plain data");
+    let place = |_| ServicePlaces { endpoint_id: EndpointId::new(), places: 1 };
+    let places = (0..=MAX_NAMED_SERVICES).map(place).collect();
+    let everywhere = DeviceFrame::Ready { slots: 1, places, full: Vec::new() };
+    let everywhere = serde_json::to_string(&everywhere).expect("plain data");
     let later = [
         ("not JSON", Message::text("]")),
         ("an unknown frame", Message::text("{\"frame\":\"please\"}")),
         ("a member that is wrong", Message::text("{\"frame\":\"ready\",\"slots\":-1}")),
         ("more slots than anybody has", Message::text("{\"frame\":\"ready\",\"slots\":4000000000}")),
         ("more full services than anybody has", Message::text(crowd)),
+        ("places for more services than anybody has", Message::text(everywhere)),
         ("a second hello", Message::text(hello_again)),
         ("a piece of a message that is too long", Message::text(too_long)),
         ("not text", Message::binary(vec![0u8; 16])),
@@ -199,7 +205,7 @@ async fn what_is_no_frame_ends_its_own_session_and_harms_nobody_else() {
     }
     // The well-behaved device is not affected.
     let backend = publish(&mut bystander, &gateway).await;
-    bystander.send(&DeviceFrame::Ready { slots: 1, full: Vec::new() }).await;
+    bystander.send(&DeviceFrame::ready(1)).await;
     let submitted = backend.submit("anything").await;
     assert_eq!(next_offer(&mut bystander).await.run_id, run_id(&submitted));
 }
@@ -213,11 +219,11 @@ async fn a_frame_of_an_attempt_that_is_not_the_runs_changes_nothing() {
     let (mut line, _) = device.connect(&gateway, Vec::new()).await;
     let backend = publish(&mut line, &gateway).await;
     let submitted = backend.submit("anything").await;
-    line.send(&DeviceFrame::Ready { slots: 1, full: Vec::new() }).await;
+    line.send(&DeviceFrame::ready(1)).await;
     let Offer { run_id, attempt, .. } = next_offer(&mut line).await;
 
     // A finish before the start was durable.
-    line.send(&DeviceFrame::Finish { run_id, attempt, seq: 1, outcome: answer("too early") }).await;
+    line.send(&DeviceFrame::Finish { run_id, attempt, seq: 1, outcome: answer("too early"), receipt: None }).await;
     let refused = line.next_answering_pings().await;
     assert!(matches!(refused, Some(GatewayFrame::Revoke { .. })), "{refused:?}");
     assert_eq!(text(&backend.run(&submitted).await, "/phase"), "accepted");
@@ -225,8 +231,26 @@ async fn a_frame_of_an_attempt_that_is_not_the_runs_changes_nothing() {
     line.send(&DeviceFrame::Accept { run_id, attempt }).await;
     assert_eq!(line.next_answering_pings().await, Some(GatewayFrame::Start { run_id, attempt }));
     let wrong = [
-        (DeviceFrame::Finish { run_id, attempt: attempt + 1, seq: 1, outcome: answer("later attempt") }, run_id),
-        (DeviceFrame::Finish { run_id, attempt: attempt - 1, seq: 1, outcome: answer("earlier attempt") }, run_id),
+        (
+            DeviceFrame::Finish {
+                run_id,
+                attempt: attempt + 1,
+                seq: 1,
+                outcome: answer("later attempt"),
+                receipt: None,
+            },
+            run_id,
+        ),
+        (
+            DeviceFrame::Finish {
+                run_id,
+                attempt: attempt - 1,
+                seq: 1,
+                outcome: answer("earlier attempt"),
+                receipt: None,
+            },
+            run_id,
+        ),
     ];
     for (frame, run_id) in wrong {
         line.send(&frame).await;
@@ -238,18 +262,19 @@ async fn a_frame_of_an_attempt_that_is_not_the_runs_changes_nothing() {
         }
     }
     let nobodys = RunId::new();
-    line.send(&DeviceFrame::Finish { run_id: nobodys, attempt: 1, seq: 1, outcome: answer("invented") }).await;
+    line.send(&DeviceFrame::Finish { run_id: nobodys, attempt: 1, seq: 1, outcome: answer("invented"), receipt: None })
+        .await;
     let code = RevokeCode::UnknownRun;
     assert_eq!(line.next_answering_pings().await, Some(GatewayFrame::Revoke { run_id: nobodys, attempt: 1, code }));
     // Another device cannot end it either, even with all its identifiers.
     let (mut foreign, _) = other.connect(&gateway, Vec::new()).await;
-    foreign.send(&DeviceFrame::Finish { run_id, attempt, seq: 1, outcome: answer("stolen") }).await;
+    foreign.send(&DeviceFrame::Finish { run_id, attempt, seq: 1, outcome: answer("stolen"), receipt: None }).await;
     assert_eq!(foreign.next_answering_pings().await, Some(GatewayFrame::Revoke { run_id, attempt, code }));
     assert_eq!(text(&backend.run(&submitted).await, "/state"), "running");
 
     // The right device can, and a repetition is acknowledged and changes nothing.
     for text in ["the answer", "another answer"] {
-        line.send(&DeviceFrame::Finish { run_id, attempt, seq: 1, outcome: answer(text) }).await;
+        line.send(&DeviceFrame::Finish { run_id, attempt, seq: 1, outcome: answer(text), receipt: None }).await;
         assert_eq!(line.next_answering_pings().await, Some(GatewayFrame::Ack { run_id, attempt, through: 1 }));
     }
     let run = backend.wait_for_end(&submitted).await;
@@ -266,7 +291,7 @@ async fn no_more_is_offered_than_there_is_room_for_and_what_is_not_taken_is_offe
     for _ in 0..4 {
         backend.submit("anything").await;
     }
-    line.send(&DeviceFrame::Ready { slots: 2, full: Vec::new() }).await;
+    line.send(&DeviceFrame::ready(2)).await;
     let (first, second) = (next_offer(&mut line).await, next_offer(&mut line).await);
     let claimed = postgres.rows("SELECT count(*) AS runs FROM runs WHERE attempt > 0").await;
     assert_eq!(claimed[0]["runs"], 2, "two slots, two offers");
@@ -287,7 +312,7 @@ async fn no_more_is_offered_than_there_is_room_for_and_what_is_not_taken_is_offe
     line.send(&DeviceFrame::Accept { run_id: second.run_id, attempt: second.attempt }).await;
     let late = line.next_answering_pings().await;
     assert!(matches!(late, Some(GatewayFrame::Revoke { .. })), "{late:?}");
-    line.send(&DeviceFrame::Ready { slots: 1, full: Vec::new() }).await;
+    line.send(&DeviceFrame::ready(1)).await;
     let again = next_offer(&mut line).await;
     assert_eq!((again.run_id, again.attempt), (second.run_id, second.attempt + 1));
 }
@@ -302,12 +327,12 @@ async fn while_a_service_is_full_its_runs_wait_untried_and_those_of_others_go_on
     let other = publish_as(&mut line, &gateway, "another").await;
     let waiting = busy.submit("waits").await;
     let full = vec![busy.endpoint_id().parse().expect("an identifier")];
-    line.send(&DeviceFrame::Ready { slots: 2, full }).await;
+    line.send(&DeviceFrame::Ready { slots: 2, places: Vec::new(), full }).await;
     let passes = run_id(&other.submit("passes").await);
     assert_eq!(next_offer(&mut line).await.run_id, passes, "also of what comes later");
     let run = busy.run(&waiting).await;
     assert_eq!((text(&run, "/state"), &run["attempt"]), ("queued", &0.into()), "{run}");
-    line.send(&DeviceFrame::Ready { slots: 0, full: Vec::new() }).await;
+    line.send(&DeviceFrame::ready(0)).await;
     let offer = next_offer(&mut line).await;
     assert_eq!((offer.run_id, offer.attempt), (run_id(&waiting), 1));
 }
@@ -324,7 +349,7 @@ async fn a_device_that_sends_but_does_not_read_is_away_after_two_heartbeats_and_
     // From here on the device reads nothing, so it answers no ping; but it sends plenty.
     let began = std::time::Instant::now();
     deskgate_tests::until("the deaf device to be away", async || {
-        line.send(&DeviceFrame::Ready { slots: 0, full: Vec::new() }).await;
+        line.send(&DeviceFrame::ready(0)).await;
         let state = gateway.device(&device_id).await["state"].clone();
         if state == "offline" { Ok(()) } else { Err(state.to_string()) }
     })
@@ -332,7 +357,7 @@ async fn a_device_that_sends_but_does_not_read_is_away_after_two_heartbeats_and_
     println!("away after {:.1} heartbeats", began.elapsed().as_secs_f64() / heartbeat.as_secs_f64());
     let log = gateway.log().line(&["device disconnected", &device_id]).await;
     assert!(log.contains("two pings were not answered"), "{log}");
-    line.send(&DeviceFrame::Ready { slots: 4, full: Vec::new() }).await;
+    line.send(&DeviceFrame::ready(4)).await;
     let run = backend.run(&backend.submit("anything").await).await;
     assert_eq!(text(&run, "/state_reason/code"), "device_offline", "{run}");
     let claimed = postgres.rows("SELECT count(*) AS runs FROM runs WHERE attempt > 0").await;

@@ -11,25 +11,28 @@ use crate::approvals::waiting;
 use crate::text;
 
 /// A browser that is signed in.
-struct SignedInClient {
+pub(crate) struct SignedInClient {
     client: reqwest::Client,
+    /// With the path below which the pages lie.
     address: String,
     cookie: String,
 }
 
 impl SignedInClient {
-    async fn of(device: &TestDevice) -> Self {
+    pub(crate) async fn of(device: &TestDevice) -> Self {
         let link = device.plain_cli(&["open", "--print"]).await.stdout.trim().to_owned();
         let (address, code) = link.split_once("/sign-in?code=").expect("a link");
         let redirect = reqwest::redirect::Policy::none();
         let client = client().no_proxy().redirect(redirect).build().expect("a client without TLS");
         let sent = client.post(format!("{address}/sign-in")).header("sec-fetch-site", "same-origin");
         let answer = form(sent, &[("code", code)]).send().await.expect("the pages are up");
+        let mount = answer.headers()["location"].to_str().expect("plain").trim_end_matches('/');
+        let address = format!("{address}{mount}");
         let cookie = answer.headers()["set-cookie"].to_str().expect("plain").split(';').next().expect("one").to_owned();
-        Self { client, address: address.to_owned(), cookie }
+        Self { client, address, cookie }
     }
 
-    async fn page(&self, path: &str) -> String {
+    pub(crate) async fn page(&self, path: &str) -> String {
         let sent = self.client.get(format!("{}{path}", self.address)).header("cookie", &self.cookie);
         sent.send().await.expect("answered").text().await.expect("text")
     }

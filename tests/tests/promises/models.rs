@@ -65,6 +65,37 @@ async fn a_run_reads_files_with_real_tools_through_either_wire_format() {
 }
 
 #[tokio::test]
+async fn a_run_reads_files_with_the_profile_of_every_local_server_in_each_of_its_formats() {
+    // The server's journal has what came in other formats in the words of Chat Completions.
+    for (profile, path, api, limit) in [
+        ("ollama", "/v1", "chat", "max_tokens"),
+        ("lmstudio", "/v1", "chat", "max_tokens"),
+        ("lmstudio", "/v1", "responses", "max_tokens"),
+        ("vllm", "/v1", "chat", "max_completion_tokens"),
+        ("vllm", "/v1", "responses", "max_tokens"),
+        ("llamacpp", "/v1", "chat", "max_tokens"),
+        ("litellm", "/v1", "chat", "max_tokens"),
+        ("litellm", "/v1", "responses", "max_tokens"),
+        ("compatible", "/v1", "responses", "max_tokens"),
+        ("compatible-messages", "", "messages", "max_tokens"),
+    ] {
+        let Some(model) = ModelServer::start(looks_and_answers()).await else { return };
+        let (device, folder) = (TestDevice::built_in().await, Folder::new());
+        configure(&device, &model, profile, path, MODEL_KEY).await;
+        device.cli(&["provider", "set", "work", "--api", api]).await.ok();
+        let service = ["--provider", "work", "--model", "anthropic/m-1", "--max-output-tokens", "2000"];
+        let backend = device.publish_here("shop", &folder, &service).await;
+        let run = backend.wait_for_end(&backend.submit("How many lamps?").await).await;
+        assert_eq!(run["result"]["text"], "Order 4711 asks for three green lamps.", "{profile} {api}: {run}");
+        let asked = model.requests().await.pop().expect("asked");
+        assert!(asked[limit].as_u64().is_some_and(|most| most <= 2000), "{profile} {api}: {asked}");
+        // Anthropic's models behind a router have marks for the cache.
+        let is_marked = asked.to_string().contains("cache_control");
+        assert!(api != "chat" || is_marked == (profile == "litellm"), "{profile}: {asked}");
+    }
+}
+
+#[tokio::test]
 async fn a_key_that_is_refused_ends_runs_as_model_auth_and_fails_the_check() {
     let Some(model) = ModelServer::start(looks_and_answers()).await else { return };
     let (device, _folder, backend) = served_by(&model, "anthropic", "").await;

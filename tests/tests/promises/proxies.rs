@@ -10,7 +10,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// A reverse proxy in front of a gateway, with TLS, for the name `localhost`.
-struct ReverseProxy {
+pub(crate) struct ReverseProxy {
     folder: TempDir,
     port: u16,
     _process: Process,
@@ -47,7 +47,7 @@ impl ReverseProxy {
         proxied
     }
 
-    async fn nginx(gateway: &GatewayProcess) -> Self {
+    pub(crate) async fn nginx(gateway: &GatewayProcess) -> Self {
         Self::start(gateway, |folder, port, to| {
             let file = |name: &str| folder.join(name).display().to_string();
             let server = snippet(
@@ -96,6 +96,42 @@ impl ReverseProxy {
         .await
     }
 
+    /// haproxy passes TCP on: TLS is the gateway's own. Its second port leads to the SSH listener.
+    async fn haproxy(gateway: &GatewayProcess, folder: TempDir, devices: u16) -> Self {
+        let port = free_port();
+        let servers = |backend: &str, to: std::net::SocketAddr| format!("backend {backend}\n    server one {to}\n");
+        let config = snippet(
+            "haproxy/haproxy.cfg",
+            &[
+                // A test has fewer descriptors than a balancer.
+                ("maxconn 20000", "maxconn 100"),
+                ("    bind :443\n", &format!("    bind 127.0.0.1:{port}\n")),
+                ("    bind :7822\n", &format!("    bind 127.0.0.1:{devices}\n")),
+                (
+                    "backend api\n    server one 10.0.0.11:443\n    server two 10.0.0.12:443\n",
+                    &servers("api", gateway.http().get()),
+                ),
+                (
+                    "backend devices\n    server one 10.0.0.11:7822\n    server two 10.0.0.12:7822\n",
+                    &servers("devices", gateway.ssh().get()),
+                ),
+            ],
+        );
+        std::fs::write(folder.path().join("haproxy.cfg"), config).expect("written");
+        let mut haproxy = command(Path::new("/usr/sbin/haproxy"), folder.path());
+        haproxy.arg("-db").arg("-f").arg(folder.path().join("haproxy.cfg"));
+        let process = Process::start(haproxy, &folder.path().join("proxy.log"));
+        let proxied = Self { folder, port, _process: process };
+        until("haproxy to find the gateway", async || {
+            let mut curl = command(Path::new("curl"), proxied.folder.path());
+            curl.args(["--silent", "--insecure", "--noproxy", "*"]).arg(format!("https://127.0.0.1:{port}/"));
+            let output = curl.output().expect("curl is there");
+            if output.status.success() { Ok(()) } else { Err(proxied.log()) }
+        })
+        .await;
+        proxied
+    }
+
     fn log(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("proxy.log")).unwrap_or_default()
     }
@@ -116,7 +152,11 @@ impl ReverseProxy {
         serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 }
@@ -139,7 +179,8 @@ async fn holds(start: impl AsyncFnOnce(&GatewayProcess) -> ReverseProxy) {
     let run_id = accepted["run_id"].as_str().unwrap_or_else(|| panic!("{accepted}"));
 
     // The run waits for its desktop, so only bytes that are forwarded at once can be seen.
-    let events = proxy.curl(&backend, backend.key(), &format!("/runs/{run_id}/events"));
+    let mut events = proxy.curl(&backend, backend.key(), &format!("/runs/{run_id}/events"));
+    events.args(["-H", "Accept: text/event-stream"]);
     let mut following = Process::start(events, &proxy.path("events"));
     following.log.line(&["event: run.accepted"]).await;
     assert!(following.has_ended().is_none(), "{}", following.log.all());
@@ -166,4 +207,71 @@ async fn behind_nginx_with_our_snippet_events_come_when_they_happen_and_nobody_f
 #[tokio::test]
 async fn behind_caddy_with_our_snippet_events_come_when_they_happen_and_nobody_forges_an_address() {
     holds(ReverseProxy::caddy).await;
+}
+
+/// The status of a call with a key from one of this machine's addresses.
+fn status_from(proxy: &ReverseProxy, backend: &Backend, key: &str, source: &str) -> String {
+    let mut curl = proxy.curl(backend, key, "/agent-endpoints");
+    curl.args(["--interface", source, "--output", "/dev/null", "--write-out", "%{http_code}"]);
+    String::from_utf8_lossy(&curl.output().expect("curl is there").stdout).into_owned()
+}
+
+#[tokio::test]
+async fn behind_haproxy_with_our_snippet_limits_ranges_and_logs_see_who_connects() {
+    let folder = TempDir::with_prefix("deskgate-proxy-").expect("a temporary folder");
+    crate::tls::certificate(folder.path());
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(
+        &postgres,
+        &[
+            &format!("server.tls.cert_file={}", file("cert.pem")),
+            &format!("server.tls.key_file={}", file("key.pem")),
+            "server.balancers=127.0.0.1",
+            "ssh.balancers=127.0.0.1",
+        ],
+    )
+    .await;
+    let devices = free_port();
+    let proxy = ReverseProxy::haproxy(&gateway, folder, devices).await;
+    let mut device = TestDevice::for_remote().await;
+    let paired = device.pair(&gateway, &[]).await;
+    let address = deskgate_tests::gateway::Address::new(([127, 0, 0, 1], devices).into());
+    device.connect(address, &paired, &gateway.control_token_file()).await.ok();
+    device.wait_until_connected().await;
+
+    let shop = Folder::new();
+    let backend = device.publish(&gateway, "shop", &shop, &[]).await;
+    let made = device.cli(&["key", "create", "--app", "shop", "elsewhere", "--allow", "127.0.0.9/32"]).await.ok();
+    let elsewhere = made["text"].as_str().expect("shown once");
+    assert_eq!(status_from(&proxy, &backend, elsewhere, "127.0.0.9"), "200");
+    assert_ne!(status_from(&proxy, &backend, elsewhere, "127.0.0.8"), "200", "haproxy's own address counts for nobody");
+
+    // A stranger's key, in the log with where it came from.
+    let key = proxy.path("stranger");
+    let made = Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&key).status();
+    assert!(made.expect("ssh-keygen is there").success());
+    let mut ssh = command(Path::new("ssh"), proxy.folder.path());
+    ssh.args(["-F", "none", "-N", "-o", "BatchMode=yes", "-o", "IdentityAgent=none", "-o", "StrictHostKeyChecking=no"]);
+    ssh.args(["-o", "UserKnownHostsFile=/dev/null", "-o", "BindAddress=127.0.0.7", "-p", &devices.to_string(), "-i"]);
+    let refused = ssh.arg(&key).arg("device@127.0.0.1").output().expect("ssh is there");
+    assert!(!refused.status.success());
+    let log = gateway.log().all();
+    assert!(log.lines().any(|line| line.contains("device key refused") && line.contains("127.0.0.7:")), "{log}");
+
+    // Version 1, and who is no balancer's word for a version 2.
+    use std::io::{Read, Write};
+    let straight = |head: &[u8]| {
+        let mut stream = std::net::TcpStream::connect(gateway.ssh().get()).expect("it listens");
+        stream.write_all(head).expect("sent");
+        let mut text = Vec::new();
+        let _ = stream.read_to_end(&mut text);
+        text
+    };
+    assert!(straight(b"PROXY TCP4 127.0.0.9 127.0.0.1 40000 7822\r\n").is_empty());
+    until("the log to say why", async || {
+        let log = gateway.log().all();
+        if log.contains("version 1 of the PROXY protocol") { Ok(()) } else { Err(log) }
+    })
+    .await;
 }

@@ -34,7 +34,7 @@ impl SettlementFixture {
         let (mut line, _) = persona.connect(&gateway, Vec::new()).await;
         let backend = publish(&mut line, &gateway).await;
         let run = line.answering_pings(backend.submit("anything")).await;
-        line.send(&DeviceFrame::Ready { slots: 1, full: Vec::new() }).await;
+        line.send(&DeviceFrame::ready(1)).await;
         let attempt = next_offer(&mut line).await.attempt;
         let run_id = run_id(&run);
         let mut site = Self { gateway, persona, line, backend, run, run_id, _postgres: postgres };
@@ -65,7 +65,7 @@ impl SettlementFixture {
 
     async fn finish(&mut self, attempt: u32, seq: u64, outcome: Outcome) {
         let run_id = self.run_id;
-        self.line.send(&DeviceFrame::Finish { run_id, attempt, seq, outcome }).await;
+        self.line.send(&DeviceFrame::Finish { run_id, attempt, seq, outcome, receipt: None }).await;
         assert_eq!(self.next().await, GatewayFrame::Ack { run_id, attempt, through: seq });
     }
 
@@ -145,7 +145,7 @@ async fn what_a_restarted_device_does_not_know_runs_again_by_its_users_word_and_
     }
     // Free slots are used for other runs, never for this one.
     let other = site.line.answering_pings(site.backend.submit("another")).await;
-    site.line.send(&DeviceFrame::Ready { slots: 4, full: Vec::new() }).await;
+    site.line.send(&DeviceFrame::ready(4)).await;
     assert_eq!(next_offer(&mut site.line).await.run_id, run_id(&other));
     site.line.send(&DeviceFrame::Reconciled { run_id: site.run_id, attempt: 1 }).await;
     site.is_offered_again().await;

@@ -28,7 +28,7 @@ impl SleepFixture {
         let (mut line, _) = persona.connect(gateway, Vec::new()).await;
         let backend = publish(&mut line, gateway).await;
         let started = line.answering_pings(backend.submit("the first")).await;
-        line.send(&DeviceFrame::Ready { slots: 1, full: Vec::new() }).await;
+        line.send(&DeviceFrame::ready(1)).await;
         let attempt = next_offer(&mut line).await.attempt;
         line.send(&DeviceFrame::Accept { run_id: run_id(&started), attempt }).await;
         assert!(matches!(line.next_answering_pings().await, Some(GatewayFrame::Start { .. })));
@@ -65,7 +65,7 @@ async fn runs_wait_for_a_device_that_announced_its_sleep_and_none_is_offered_bef
     assert_eq!(sleeper.reason().await, asleep());
     assert!(text(&gateway.device(&sleeper.device_id).await, "/note").starts_with("asleep since 2"));
     // Slots that were declared just before are not used.
-    sleeper.line.send(&DeviceFrame::Ready { slots: 1, full: Vec::new() }).await;
+    sleeper.line.send(&DeviceFrame::ready(1)).await;
     sleeper.line.send(&DeviceFrame::Resume).await;
     let offer = next_offer(&mut sleeper.line).await;
     assert_eq!(offer.run_id, run_id(&sleeper.waiting));
@@ -106,7 +106,7 @@ async fn a_device_that_announces_sleep_and_goes_on_answering_is_awake_after_a_le
     let gateway = GatewayProcess::start(&postgres, &["control.heartbeat_ms=1000", "control.lease_ms=5000"]).await;
     let mut sleeper = SleepFixture::at(&gateway).await;
     sleeper.falls_asleep(&gateway).await;
-    sleeper.line.send(&DeviceFrame::Ready { slots: 1, full: Vec::new() }).await;
+    sleeper.line.send(&DeviceFrame::ready(1)).await;
     assert_eq!(next_offer(&mut sleeper.line).await.run_id, run_id(&sleeper.waiting));
 }
 

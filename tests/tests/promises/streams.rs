@@ -160,6 +160,32 @@ async fn the_event_client_from_pypi_goes_on_after_a_killed_connection_and_a_kill
     survives(|| (python.clone(), vec![program.display().to_string()], Vec::new())).await;
 }
 
+#[tokio::test]
+async fn the_event_source_from_npm_ends_by_itself_when_the_run_has_ended() {
+    let Some(place) = third_party::install_dir().await else { return };
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let device = TestDevice::paired_with(&gateway).await;
+    let folder = Folder::new();
+    let backend = device.publish(&gateway, "shop", &folder, &[]).await;
+    let run_id = backend.submit("What does order 4711 say?").await;
+    backend.wait_for_end(&run_id).await;
+
+    let mut node = std::process::Command::new("node");
+    node.arg(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/until_over.mjs"));
+    node.arg(format!("http://{}/api/v1/runs/{run_id}/events", gateway.http().get()));
+    node.args([backend.key(), "customer-1"]).arg(place);
+    let log = folder.path().with_file_name("client.log");
+    let client = deskgate_tests::process::Process::start(node, &log);
+    let said = client.log.clone();
+    assert!(client.ended().await.success(), "{}", said.all());
+    let seen: serde_json::Value =
+        serde_json::from_str(&said.all()).unwrap_or_else(|error| panic!("{error}: {}", said.all()));
+    let events = device.events(&run_id).await.len();
+    // One with the events, and one that says that there are no more.
+    assert_eq!(seen, json!({ "connections": [200, 204], "events": events }));
+}
+
 /// Runs a client against a run, resets its connection, then kills the gateway it uses; it must see every event once and
 /// in order, and the final one last.
 async fn survives(client: impl Fn() -> (String, Vec<String>, Vec<String>)) {

@@ -5,6 +5,7 @@
 mod planted;
 mod references;
 mod rules;
+mod words;
 
 use std::path::{Path, PathBuf};
 

@@ -33,7 +33,7 @@ pub(crate) const CRATES: [CrateRules; 12] = [
         rooms: &[
             // The doors. They decide nothing: domain does, and store keeps what was decided. They hold
             // the store's handle and pass its values on.
-            ("http", &["domain", "store", "networks", "tls", "metrics", "hosted"]),
+            ("http", &["domain", "store", "networks", "proxy_protocol", "tls", "metrics", "hosted"]),
             ("control", &["domain", "store", "notify", "encryption", "hosted", "tunnel::HostKeys"]),
             (
                 "admin",
@@ -50,17 +50,18 @@ pub(crate) const CRATES: [CrateRules; 12] = [
                     "tunnel::HostKeys",
                 ],
             ),
-            ("callbacks", &["domain", "store", "tls"]),
+            ("callbacks", &["domain", "store", "networks", "tls"]),
             ("upkeep", &["store", "heartbeat"]),
             ("ops", &["domain", "store", "metrics", "heartbeat", "tls"]),
             ("domain", &["store", "notify", "metrics", "networks", "encryption", "signing"]),
-            ("store", &["notify", "metrics"]),
-            ("tunnel", &[]),
+            ("store", &["notify", "metrics", "tls"]),
+            ("tunnel", &["networks", "proxy_protocol"]),
             ("acme", &["store", "config", "tls", "encryption"]),
-            ("hosted", &["domain::accounts", "config", "tls"]),
+            ("hosted", &["domain::accounts", "config", "networks", "tls"]),
             // The leaves. The configuration speaks of limits in domain's own words.
             ("config", &["domain", "networks", "tls", "encryption"]),
             ("networks", &[]),
+            ("proxy_protocol", &["networks"]),
             ("metrics", &[]),
             ("heartbeat", &[]),
             ("encryption", &[]),
@@ -247,7 +248,10 @@ pub(crate) const CRATES: [CrateRules; 12] = [
         folder: "device-agent/tools",
         own_crate: "deskgate_tools",
         rooms: &[
-            ("toolbox", &["bash", "edit", "engine", "fetch", "glob", "grep", "read", "sandbox", "skill", "write"]),
+            (
+                "toolbox",
+                &["bash", "edit", "engine", "fetch", "glob", "grep", "read", "sandbox", "skill", "write", "writer"],
+            ),
             ("bash", &["blocking", "sandbox"]),
             ("edit", &["engine", "writer"]),
             ("fetch", &["blocking", "engine"]),

@@ -1,7 +1,7 @@
 //! OpenAI's Chat Completions API, streaming, which many servers implement, each a little differently.
 
-use deskgate_definition::MicroUsd;
 use deskgate_definition::tool::{Attachment, MediaType, ToolSpec};
+use deskgate_definition::{Effort, MicroUsd};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -65,7 +65,7 @@ impl Dialect for Chat {
         let chat = &options.profile.chat;
         let system =
             (!request.system.trim().is_empty()).then(|| json!({ "role": "system", "content": *request.system }));
-        let place = options.profile.attachments_in.unwrap_or(AttachmentPlace::User);
+        let place = options.attachments_in(AttachmentPlace::User);
         let said = request.messages.iter().flat_map(|message| messages(message, place));
         let mut messages: Vec<_> = system.into_iter().chain(said).collect();
         if chat.cache_marks.iter().any(|beginning| options.model.starts_with(beginning)) {
@@ -81,19 +81,26 @@ impl Dialect for Chat {
         if let Some(most) = request.max_output_tokens {
             body[&chat.output_limit] = most.min(options.max_output_tokens.unwrap_or(u64::MAX)).into();
         }
-        if let (Some(effort), Some(place)) = (request.effort, &chat.effort) {
-            match place.split_once('.') {
+        let asks_for_none = request.effort == Some(Effort::None) && options.reasons && !chat.effort_none.is_empty();
+        match (options.effort(request.effort), &chat.effort) {
+            (Some(effort), Some(place)) if !asks_for_none => match place.split_once('.') {
                 Some((outer, inner)) => body[outer] = json!({ inner: effort.as_str() }),
                 None => body[place] = effort.as_str().into(),
-            }
+            },
+            _ => {}
         }
         if let Some(member) = &chat.cache_key {
             body[member] = options.cache_key.as_str().into();
         }
-        for (member, value) in &chat.extra {
+        let none = chat.effort_none.iter().filter(|_| asks_for_none);
+        for (member, value) in chat.extra.iter().chain(none) {
             body[member] = serde_json::to_value(value).unwrap_or_default();
         }
         body
+    }
+
+    fn received_bytes(&self) -> usize {
+        self.kept.0
     }
 
     fn on(&mut self, event: &SseEvent) -> Result<Vec<ModelEvent>, ModelError> {

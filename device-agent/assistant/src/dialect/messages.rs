@@ -73,6 +73,10 @@ impl Dialect for Messages {
         body
     }
 
+    fn received_bytes(&self) -> usize {
+        self.kept.0
+    }
+
     fn on(&mut self, event: &SseEvent) -> Result<Vec<ModelEvent>, ModelError> {
         let data = &event.data;
         match serde_json::from_str(data).map_err(|_| stream_error(data).unwrap_or_else(malformed_response))? {
@@ -186,16 +190,16 @@ fn think(body: &mut Value, options: &ModelOptions, effort: Option<Effort>, max_t
                 // It cannot be kept from thinking: as little as it can.
                 "" => {
                     body["thinking"] = json!({ "type": "adaptive", "display": display });
-                    body["output_config"] = json!({ "effort": Effort::Low.as_str() });
+                    let least = options.effort(Some(Effort::Minimal)).unwrap_or(Effort::Low);
+                    body["output_config"] = json!({ "effort": least.as_str() });
                 }
                 off => body["thinking"] = json!({ "type": off }),
             }
         }
         (Thinking::Adaptive, effort) => {
             body["thinking"] = json!({ "type": "adaptive", "display": display });
-            if let Some(effort) = effort {
-                let word = if effort == Effort::Minimal { Effort::Low } else { effort };
-                body["output_config"] = json!({ "effort": word.as_str() });
+            if let Some(effort) = options.effort(effort) {
+                body["output_config"] = json!({ "effort": effort.as_str() });
             }
         }
         (Thinking::Budget, effort) => {

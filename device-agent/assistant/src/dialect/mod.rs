@@ -14,13 +14,15 @@
 pub(super) mod chat;
 pub(super) mod messages;
 pub(super) mod responses;
+#[cfg(test)]
+mod tests;
 
 use base64::Engine;
-use deskgate_definition::Reasoning;
 use deskgate_definition::tool::Attachment;
+use deskgate_definition::{Effort, Reasoning};
 use serde_json::{Map, Value};
 
-use super::profile::{ModelEntry, Profile};
+use super::profile::{AttachmentPlace, ModelEntry, Profile};
 use super::refusal::malformed_response;
 use super::sse::SseEvent;
 use super::{ModelError, ModelEvent, ModelRequest, NativeMessage, ToolAnswer, ToolCall};
@@ -45,6 +47,24 @@ pub(super) struct ModelOptions {
     pub cache_key: String,
 }
 
+impl ModelOptions {
+    /// The effort that the model is asked for: of those that it takes, the nearest to the wanted one, and of two the
+    /// lower. A model that cannot be kept from reasoning is asked for as little as it can.
+    fn effort(&self, wanted: Option<Effort>) -> Option<Effort> {
+        let wanted = wanted.filter(|_| self.reasons)?;
+        let known = self.entry.and_then(|entry| entry.efforts.as_ref()).or(self.profile.efforts.as_ref());
+        let Some(known) = known else { return Some(wanted) };
+        let is_near = |effort: &Effort| *effort == wanted || *effort != Effort::None;
+        known.iter().copied().filter(is_near).min_by_key(|effort| ((*effort as u8).abs_diff(wanted as u8), *effort))
+    }
+
+    /// Where the model takes images and documents; `of_format`: where its format has them.
+    fn attachments_in(&self, of_format: AttachmentPlace) -> AttachmentPlace {
+        let of_model = self.entry.and_then(|entry| entry.attachments_in);
+        of_model.or(self.profile.attachments_in).unwrap_or(of_format)
+    }
+}
+
 /// One format.
 pub(super) trait Dialect: Send + 'static {
     /// The reader of one answer.
@@ -52,6 +72,9 @@ pub(super) trait Dialect: Send + 'static {
 
     /// The body of a request.
     fn body(options: &ModelOptions, request: &ModelRequest) -> Value;
+
+    /// How many bytes of the answer came so far, of calls that are not complete too.
+    fn received_bytes(&self) -> usize;
 
     /// Takes one event of the stream.
     fn on(&mut self, event: &SseEvent) -> Result<Vec<ModelEvent>, ModelError>;

@@ -24,17 +24,25 @@ pub(crate) struct Responses {
     items: Vec<Map<String, Value>>,
     /// The tool whose call has begun and is not complete.
     open_call: Option<String>,
+    /// How many bytes of its arguments came.
+    open_call_bytes: usize,
     shows_reasoning: bool,
     kept: KeptBytes,
 }
 
 impl Dialect for Responses {
     fn new(_: &ModelOptions) -> Self {
-        Self { items: Vec::new(), open_call: None, shows_reasoning: false, kept: KeptBytes::default() }
+        Self {
+            items: Vec::new(),
+            open_call: None,
+            open_call_bytes: 0,
+            shows_reasoning: false,
+            kept: KeptBytes::default(),
+        }
     }
 
     fn body(options: &ModelOptions, request: &ModelRequest) -> Value {
-        let place = options.profile.attachments_in.unwrap_or(AttachmentPlace::Result);
+        let place = options.attachments_in(AttachmentPlace::Result);
         let mut body = json!({
             "model": options.model,
             "input": request.messages.iter().flat_map(|message| items(message, place)).collect::<Vec<_>>(),
@@ -55,7 +63,7 @@ impl Dialect for Responses {
         if options.reasons {
             // Nothing is stored there, so the reasoning comes here, encrypted, and goes back with the next call.
             body["include"] = json!(["reasoning.encrypted_content"]);
-            let effort = request.effort.map(Effort::as_str);
+            let effort = options.effort(request.effort).map(Effort::as_str);
             let summary = (options.reasoning.summaries != ReasoningSummaries::Off).then_some("auto");
             let members = [("effort", effort), ("summary", summary)];
             let reasoning: Map<_, _> =
@@ -65,6 +73,10 @@ impl Dialect for Responses {
             }
         }
         body
+    }
+
+    fn received_bytes(&self) -> usize {
+        self.kept.0 + self.open_call_bytes
     }
 
     fn on(&mut self, event: &SseEvent) -> Result<Vec<ModelEvent>, ModelError> {
@@ -89,7 +101,14 @@ impl Dialect for Responses {
                     .then(|| item.get("name").and_then(Value::as_str).unwrap_or_default().to_owned());
                 Ok(Vec::new())
             }
-            StreamEvent::ItemDone { item } => self.item_done(item),
+            StreamEvent::Arguments { delta } => {
+                self.open_call_bytes += delta.len();
+                Ok(Vec::new())
+            }
+            StreamEvent::ItemDone { item } => {
+                self.open_call_bytes = 0;
+                self.item_done(item)
+            }
             StreamEvent::Completed { response } => Ok(self.ended(StopReason::Completed, &response)),
             StreamEvent::Incomplete { response } => {
                 let why = response.incomplete_details.as_ref().and_then(|details| details.reason.as_deref());
@@ -247,6 +266,8 @@ enum StreamEvent {
     ReasoningText { delta: String },
     #[serde(rename = "response.output_item.added")]
     ItemAdded { item: Map<String, Value> },
+    #[serde(rename = "response.function_call_arguments.delta")]
+    Arguments { delta: String },
     #[serde(rename = "response.output_item.done")]
     ItemDone { item: Map<String, Value> },
     #[serde(rename = "response.completed")]

@@ -36,6 +36,13 @@ impl ListedTool {
     pub fn arguments(&self) -> String {
         serde_json::to_string_pretty(&self.schema).unwrap_or_default()
     }
+
+    /// The specification for a model, of this tool of a server; `None`: no model could call it.
+    pub fn spec(&self, server: &str) -> Option<ToolSpec> {
+        let Self { name, description, schema } = self;
+        let (description, parameters) = (description.clone(), Value::Object(schema.clone()));
+        Some(ToolSpec { name: name_for_models(server, name)?, description, parameters })
+    }
 }
 
 /// Why a list cannot be used.
@@ -109,11 +116,7 @@ impl Listing {
     }
 
     pub(super) fn into_tools(self, server: &str) -> impl Iterator<Item = OfferedTool> {
-        self.tools.into_iter().filter_map(move |ListedTool { name, description, schema }| {
-            let spec =
-                ToolSpec { name: name_for_models(server, &name)?, description, parameters: Value::Object(schema) };
-            Some(OfferedTool { name, spec })
-        })
+        self.tools.into_iter().filter_map(move |tool| Some(OfferedTool { spec: tool.spec(server)?, name: tool.name }))
     }
 }
 

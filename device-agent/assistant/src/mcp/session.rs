@@ -51,14 +51,19 @@ pub(super) struct SessionSecrets {
 impl SessionSecrets {
     /// A server's words for an error without them: some repeat the request that they refuse.
     async fn removed_from(&self, words: String) -> String {
-        let key = self.key.as_ref().and_then(|value| value.to_str().ok());
-        let key = key.map(|value| value.strip_prefix("Bearer ").unwrap_or(value));
-        let words = key.map(|key| without_secret(&words, key, "[the key]")).unwrap_or(words);
-        let token = match &self.token {
-            Some(token) => token.last().await,
-            None => None,
+        let key = self.key.clone();
+        let tokens = match &self.token {
+            Some(token) => token.recent().await,
+            None => Vec::new(),
         };
-        token.map(|token| without_secret(&words, token.reveal(), "[the token]")).unwrap_or(words)
+        // A long answer takes a while.
+        let remove = move || {
+            let key = key.as_ref().and_then(|value| value.to_str().ok());
+            let key = key.map(|value| value.strip_prefix("Bearer ").unwrap_or(value));
+            let words = key.map(|key| without_secret(&words, key, "[the key]")).unwrap_or(words);
+            tokens.iter().fold(words, |words, token| without_secret(&words, token.reveal(), "[the token]"))
+        };
+        tokio::task::spawn_blocking(remove).await.unwrap_or_else(|_| "its words could not be read".to_owned())
     }
 }
 
@@ -118,7 +123,7 @@ impl McpSession {
                 let text = if is_error { self.secrets.removed_from(shown.text).await } else { shown.text };
                 // A failure is told in text alone: one vendor refuses images in it.
                 let attachments = if is_error { Vec::new() } else { shown.attachments };
-                Ok(ToolOutput { text, attachments, is_error, is_unknown: false })
+                Ok(ToolOutput { attachments, is_error, ..ToolOutput::ok(text) })
             }
             Ok(Ok(_)) => {
                 Err(McpCallError::Unknown("it answered with a question or a task, which are not supported here"))

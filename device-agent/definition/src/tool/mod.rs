@@ -75,17 +75,21 @@ pub struct ToolOutput {
     pub is_error: bool,
     /// The effect is unknown: the call may have happened, in part or as a whole.
     pub is_unknown: bool,
+    /// Nothing was done: what the call was planned from has changed since.
+    pub is_outdated: bool,
 }
 
 impl ToolOutput {
     /// The result of a call that succeeded.
     pub fn ok(text: impl Into<String>) -> Self {
-        Self { text: text.into(), attachments: Vec::new(), is_error: false, is_unknown: false }
+        let attachments = Vec::new();
+        Self { text: text.into(), attachments, is_error: false, is_unknown: false, is_outdated: false }
     }
 
     /// The result of a call that shows something beside text.
     pub fn showing(attachment: Attachment) -> Self {
-        Self { text: attachment.about.clone(), attachments: vec![attachment], is_error: false, is_unknown: false }
+        let text = attachment.about.clone();
+        Self { attachments: vec![attachment], ..Self::ok(text) }
     }
 
     /// The error of a call that failed: why, and what to do instead.
@@ -96,6 +100,11 @@ impl ToolOutput {
     /// The result of a call whose effect is unknown, and why.
     pub fn unknown(text: impl Into<String>) -> Self {
         Self { is_error: true, is_unknown: true, ..Self::ok(text) }
+    }
+
+    /// The result of a call that did nothing, because what it was planned from has changed since.
+    pub fn outdated(text: impl Into<String>) -> Self {
+        Self { is_error: true, is_outdated: true, ..Self::ok(text) }
     }
 }
 
@@ -179,6 +188,12 @@ pub trait Tool: Send + Sync {
     /// error as [`Self::run`].
     fn plan(&self, _arguments: &Value) -> BoxFuture<'static, Result<Plan, ToolOutput>> {
         std::future::ready(Ok(Plan { place: None, shown: PlanPreview::Arguments })).boxed()
+    }
+
+    /// The plan of a call that a person has allowed: what it would do to what is there now, also where that is not what
+    /// the run has seen, because a person sees the difference. A run of the call that follows does exactly this.
+    fn plan_again(&self, arguments: &Value) -> BoxFuture<'static, Result<Plan, ToolOutput>> {
+        self.plan(arguments)
     }
 
     /// Runs one call. Arguments that do not fit give an error output. The future ends soon after `stop` is cancelled;

@@ -16,6 +16,7 @@ use deskgate_protocol::Timestamp;
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::{DeviceEvent, DeviceFrame, GatewayFrame, InFlightRun, Offer, Policy, Welcome};
 use deskgate_protocol::ids::{ApplicationId, DeviceId, DraftId, EndpointId, RunId};
+use deskgate_protocol::receipt::jws::ReceiptSigner;
 use deskgate_protocol::run::{Effects, FinishReason, Input, Outcome, RunResult, Usage};
 use deskgate_store::services::FreezeOutcome;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -102,13 +103,23 @@ impl Peer {
         }
     }
 
+    /// Slots and places of the next `ready`.
+    async fn room(&mut self) -> (u32, BTreeMap<EndpointId, u32>) {
+        match soon("a frame of the device", self.from.recv()).await.expect("the device is there") {
+            DeviceFrame::Ready { slots, places, .. } => {
+                (slots, places.into_iter().map(|named| (named.endpoint_id, named.places)).collect())
+            }
+            other => panic!("not about slots: {other:?}"),
+        }
+    }
+
     /// The next `ready` whose list of services differs from `before`.
     async fn full(&mut self, before: &[EndpointId]) -> (u32, Vec<EndpointId>) {
         let mut declared = 0;
         loop {
             match soon("a frame of the device", self.from.recv()).await.expect("the device is there") {
-                DeviceFrame::Ready { slots, full } if full == before => declared += slots,
-                DeviceFrame::Ready { slots, full } => return (declared + slots, full),
+                DeviceFrame::Ready { slots, full, .. } if full == before => declared += slots,
+                DeviceFrame::Ready { slots, full, .. } => return (declared + slots, full),
                 _ => {}
             }
         }
@@ -118,7 +129,7 @@ impl Peer {
     async fn finish(&mut self) -> (RunId, u32, u64, Outcome) {
         loop {
             match self.frame().await {
-                DeviceFrame::Finish { run_id, attempt, seq, outcome } => return (run_id, attempt, seq, outcome),
+                DeviceFrame::Finish { run_id, attempt, seq, outcome, .. } => return (run_id, attempt, seq, outcome),
                 DeviceFrame::Event { run_id, attempt, seq, .. } => {
                     self.send(GatewayFrame::Ack { run_id, attempt, through: seq }).await;
                 }
@@ -176,7 +187,10 @@ impl TestDevice {
     }
 
     async fn boot(&mut self) {
-        let store = Store::open(self.home.path().join("deskgate.db")).await.expect("opens");
+        let store = Store::open(self.home.path().join("deskgate.db"))
+            .await
+            .expect("opens")
+            .signing_with(ReceiptSigner::from_seed([7; 32]));
         let link = TestLink(self.dials_in.clone());
         let execute = scripted(self.ledger.clone(), self.gate.subscribe(), store.clone());
         let made = Dispatcher::new(&store, link, execute, DispatcherConfig { slots: 2 }).await;
@@ -206,9 +220,14 @@ impl TestDevice {
             let dial = soon("the device dials", self.dials.recv()).await.expect("it never gives up");
             let (to, frames) = mpsc::channel(64);
             let (sender, from) = mpsc::channel(64);
-            let policy =
-                Policy { heartbeat_ms: 1000, lease_ms: 3000, offer_ms: 1000, unacknowledged_events: self.window };
-            let welcome = Welcome { device_id: DeviceId::new(), epoch: 1, protocol: 1, policy, host_keys: Vec::new() };
+            let policy = Policy {
+                heartbeat_ms: 1000,
+                lease_ms: 3000,
+                offer_ms: 1000,
+                unacknowledged_events: self.window,
+                retention_s: None,
+            };
+            let welcome = Welcome { device_id: DeviceId::new(), epoch: 1, protocol: 2, policy, host_keys: Vec::new() };
             // The process behind this dial may have crashed meanwhile.
             if dial.answer.send(TestSession { welcome, frames, sender }).is_ok() {
                 return (Peer { to, from }, dial.in_flight);
@@ -275,7 +294,7 @@ async fn publish(store: &Store, folder: &Path, name: &str, concurrency: u32) -> 
         network: Network::None,
         limits: RunLimits { concurrency, ..RunLimits::default() },
     };
-    let report = CheckReport { definition_sha256: draft.digest(), checked_at: now, checks: Vec::new() };
+    let report = CheckReport { definition_sha256: draft.digest(), checked_at: now, checks: Vec::new(), folder: None };
     let draft_id = DraftId::new();
     let (app_id, endpoint_id, published) = (ApplicationId::new(), None, None);
     let service =

@@ -3,6 +3,8 @@
 use deskgate_protocol::control::Order;
 use deskgate_protocol::ids::{ConversationId, OperationId};
 use deskgate_protocol::operation::OutcomeCode;
+use deskgate_protocol::run::RunErrorCode;
+use deskgate_store::transcripts::Earlier;
 
 use super::*;
 
@@ -146,7 +148,8 @@ async fn a_reset_is_answered_when_the_transcript_is_gone_however_often_it_comes(
     let message = |text| Offer { conversation: Some(conversation), generation: Some(1), ..service.offer(text) };
     let (mut peer, _) = device.connect().await;
     let seen = async |device: &TestDevice| {
-        let said = device.process().store.transcripts().of(conversation, 1).await.expect("readable");
+        let seen = device.process().store.transcripts().seen_by(&message("next")).await.expect("readable");
+        let Earlier::Exchanges(said) = seen else { panic!("it is its own") };
         said.into_iter().map(|said| (said.input.text, said.answer)).collect::<Vec<_>>()
     };
     peer.start(&message("say")).await;
@@ -163,17 +166,49 @@ async fn a_reset_is_answered_when_the_transcript_is_gone_however_often_it_comes(
 }
 
 #[tokio::test]
+async fn a_message_in_a_conversation_of_another_subject_is_not_executed_and_fails() {
+    let mut device = TestDevice::new().await;
+    let service = device.publish(4).await;
+    let conversation = ConversationId::new();
+    let message = |subject: &str| Offer {
+        conversation: Some(conversation),
+        generation: Some(1),
+        subject: Some(subject.to_owned()),
+        ..service.offer("say")
+    };
+    let (mut peer, _) = device.connect().await;
+    peer.start(&message("customer-91")).await;
+    let (run_id, attempt, seq, _) = peer.finish().await;
+    peer.send(GatewayFrame::Ack { run_id, attempt, through: seq }).await;
+    let other = message("customer-92");
+    peer.start(&other).await;
+    let (run_id, _, seq, outcome) = peer.finish().await;
+    let Outcome::Failed { error, .. } = outcome else { panic!("{outcome:?}") };
+    assert_eq!((run_id, seq, error.code, error.effects), (other.run_id, 1, RunErrorCode::Internal, Effects::None));
+    assert!(error.message.contains("belongs to another service or subject"), "{}", error.message);
+    assert_eq!(device.ledger.of(other.run_id), [] as [u32; 0]);
+}
+
+#[tokio::test]
 async fn a_reset_that_the_disk_refuses_is_answered_when_the_disk_has_room() {
     let mut device = TestDevice::new().await;
+    let service = device.publish(4).await;
     let (mut peer, _) = device.connect().await;
-    device.process().store.fill_up(true).await;
-    let (operation_id, conversation) = (OperationId::new(), ConversationId::new());
-    // Enough of them to need a page of their own.
-    for _ in 0..500 {
-        let order = Order::Reset { conversation: ConversationId::new(), generation: 1 };
-        peer.send(GatewayFrame::Control { operation_id: OperationId::new(), order }).await;
+    // Enough of them to need a page of their own. What would go with a reset, and leave room for it, is in another
+    // generation.
+    let conversations: Vec<_> = (0..150).map(|_| ConversationId::new()).collect();
+    for conversation in &conversations {
+        peer.start(&Offer { conversation: Some(*conversation), generation: Some(2), ..service.offer("say") }).await;
+        let (run_id, attempt, seq, _) = peer.finish().await;
+        peer.send(GatewayFrame::Ack { run_id, attempt, through: seq }).await;
     }
-    peer.send(GatewayFrame::Control { operation_id, order: Order::Reset { conversation, generation: 1 } }).await;
+    device.process().store.fill_up(true).await;
+    let operations: Vec<_> = conversations.iter().map(|conversation| (OperationId::new(), *conversation)).collect();
+    for (operation_id, conversation) in &operations {
+        let order = Order::Reset { conversation: *conversation, generation: 1 };
+        peer.send(GatewayFrame::Control { operation_id: *operation_id, order }).await;
+    }
+    let (operation_id, _) = *operations.last().expect("many");
     peer.send(GatewayFrame::Ping).await;
     while peer.frame().await != DeviceFrame::Pong {}
     device.process().store.fill_up(false).await;

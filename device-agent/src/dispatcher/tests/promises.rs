@@ -2,6 +2,8 @@
 
 use deskgate_protocol::control::{InFlightStatus, ManagementResult, RefuseCode, RevokeCode};
 use deskgate_protocol::management::{GetAccess, ManagementError, ManagementErrorCode, ManagementRequest};
+use deskgate_protocol::receipt::jws::SignedReceipt;
+use deskgate_protocol::receipt::{OfferAnswer, ReceiptEntry};
 use deskgate_protocol::run::RunErrorCode;
 use deskgate_store::journal::reconcile::OwnerFinding;
 use serde_json::json;
@@ -20,7 +22,8 @@ async fn a_run_goes_from_offer_to_acknowledged_finish_with_dense_event_numbers()
     for seq in 1..=3 {
         assert_eq!(peer.frame().await, DeviceFrame::Event { run_id, attempt, seq, event: message(seq) });
     }
-    assert_eq!(peer.frame().await, DeviceFrame::Finish { run_id, attempt, seq: 4, outcome: answer("done") });
+    let DeviceFrame::Finish { seq: 4, outcome, receipt: Some(_), .. } = peer.frame().await else { panic!("no finish") };
+    assert_eq!(outcome, answer("done"));
     peer.send(GatewayFrame::Ack { run_id, attempt, through: 4 }).await;
     device.until("the run is settled", |status| status.runs.is_empty()).await;
     assert_eq!(device.process().store.journal().in_flight().await.expect("readable"), []);
@@ -37,7 +40,11 @@ async fn a_finish_that_was_not_acknowledged_is_sent_again_after_a_restart() {
     let ended = |status: &DispatcherStatus| status.runs.iter().any(|run| run.standing == ActiveRunState::Finished);
     device.until("it is journalled", ended).await;
     // It may have been sent already: it was not acknowledged.
-    while !matches!(peer.frame().await, DeviceFrame::Finish { .. }) {}
+    let first = loop {
+        if let finish @ DeviceFrame::Finish { .. } = peer.frame().await {
+            break finish;
+        }
+    };
     device.crash().await;
     device.boot().await;
     let (mut peer, in_flight) = device.connect().await;
@@ -45,7 +52,7 @@ async fn a_finish_that_was_not_acknowledged_is_sent_again_after_a_restart() {
     for seq in 1..=3 {
         assert_eq!(peer.frame().await, DeviceFrame::Event { run_id, attempt, seq, event: message(seq) });
     }
-    assert_eq!(peer.frame().await, DeviceFrame::Finish { run_id, attempt, seq: 4, outcome: answer("done") });
+    assert_eq!(peer.frame().await, first, "also what was signed about it");
     assert_eq!(device.ledger.of(run_id), [1]);
 }
 
@@ -66,8 +73,8 @@ async fn repeated_and_late_frames_execute_nothing_twice() {
     peer.send(start.clone()).await;
     device.until("it runs", |status| status.runs.iter().any(|run| run.standing == ActiveRunState::Running)).await;
     device.gate.send_replace(true);
-    let finish = DeviceFrame::Finish { run_id, attempt, seq: 1, outcome: answer("waited") };
-    assert_eq!(peer.frame().await, finish);
+    let finish = peer.frame().await;
+    assert!(matches!(&finish, DeviceFrame::Finish { seq: 1, outcome, .. } if *outcome == answer("waited")));
     peer.send(GatewayFrame::Offer(offer.clone())).await;
     assert_eq!(peer.frame().await, finish);
     for frame in [ack.clone(), ack, start.clone(), GatewayFrame::Offer(offer.clone()), start] {
@@ -155,6 +162,10 @@ async fn an_offer_for_another_definition_or_version_is_refused() {
         assert_eq!(peer.frame().await, DeviceFrame::Refuse { run_id, attempt: 1, code });
     }
     assert!(device.ledger.0.lock().expect("no panic").is_empty());
+    let receipts = device.process().store.receipts().after(0, 100).await.expect("readable");
+    let signed = receipts.iter().map(|text| SignedReceipt::read(text).expect("good").receipt.entry);
+    let refused = |entry: ReceiptEntry| matches!(entry, ReceiptEntry::Offer(offer) if offer.answer == OfferAnswer::DefinitionMismatch);
+    assert_eq!(signed.map(refused).collect::<Vec<_>>(), [true; 3], "what was asked stands in the chain");
 }
 
 #[tokio::test]
@@ -198,6 +209,43 @@ async fn a_service_runs_no_more_at_once_than_it_allows() {
     peer.send(GatewayFrame::Ack { run_id, attempt, through: seq }).await;
     peer.start(&Offer { attempt: 2, ..second }).await;
     peer.finish().await;
+}
+
+#[tokio::test]
+async fn each_service_has_its_places_declared_with_the_slots_and_each_again_when_its_run_is_over() {
+    let mut device = TestDevice::new().await;
+    let (one, many) = (device.publish_as("One", 1).await, device.publish_as("Many", 4).await);
+    let (mut peer, _) = device.connect().await;
+    let places = BTreeMap::from([(one.endpoint_id, 1), (many.endpoint_id, 4)]);
+    assert_eq!(peer.room().await, (2, places), "before any run of them can be offered");
+    let first = one.offer("wait");
+    peer.start(&first).await;
+    peer.start(&many.offer("say")).await;
+    let (run_id, attempt, seq, _) = peer.finish().await;
+    peer.send(GatewayFrame::Ack { run_id, attempt, through: seq }).await;
+    let after = peer.room().await;
+    assert_eq!(after, (1, BTreeMap::from([(many.endpoint_id, 1)])), "the waiting run keeps its place and its slot");
+    // A service that is published now is named before the gateway hears of a run of it.
+    let new = device.publish_as("New", 3).await;
+    peer.send(GatewayFrame::Ping).await;
+    let (mut answered, mut named) = (false, None);
+    while !answered || named.is_none() {
+        match soon("an answer and the new service", peer.from.recv()).await.expect("there") {
+            DeviceFrame::Pong => answered = true,
+            DeviceFrame::Ready { slots: 0, places, .. } => named = Some(places),
+            other => panic!("{other:?}"),
+        }
+    }
+    let places = named.unwrap_or_default().into_iter().map(|named| (named.endpoint_id, named.places));
+    assert_eq!(places.collect::<Vec<_>>(), [(new.endpoint_id, 3)]);
+    // In another session the whole is said again: a service without a free place too, or it would count as unlimited.
+    drop(peer);
+    let (mut peer, _) = device.connect().await;
+    let places = BTreeMap::from([(one.endpoint_id, 0), (many.endpoint_id, 4), (new.endpoint_id, 3)]);
+    assert_eq!(peer.room().await, (1, places));
+    device.gate.send_replace(true);
+    peer.finish().await;
+    assert_eq!(peer.room().await, (1, BTreeMap::from([(one.endpoint_id, 1)])));
 }
 
 #[tokio::test]

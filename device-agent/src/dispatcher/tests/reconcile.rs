@@ -39,8 +39,14 @@ pub(super) async fn work(
     }
     if asks {
         let (endpoint_id, service, why) = (EndpointId::new(), "Reader".to_owned(), String::new());
-        let asking =
-            RequestDetails { endpoint_id, service, subject: None, why, again: false, expiry: Duration::from_secs(600) };
+        let asking = RequestDetails {
+            endpoint_id,
+            service,
+            subject: None,
+            why,
+            follows: None,
+            expiry: Duration::from_secs(600),
+        };
         let (approval_id, expires_at) = journal.ask(call(1), asking).await.expect("written");
         let (call_id, tool, kind) = ("call_1_1".to_owned(), "Write".to_owned(), ToolKind::Write);
         let asked = DeviceEvent::ApprovalRequested { approval_id, call_id, tool, kind, expires_at };

@@ -201,6 +201,9 @@ async fn a_file_that_changed_after_it_was_shown_is_shown_again() {
     running.decide(&first, Decision::Once).await;
     let second = running.request().await;
     assert!(second.again && second.plan != first.plan);
+    assert_eq!(second.follows, Some(first.approval_id));
+    let former = running.store.approvals().get(first.approval_id).await.expect("readable").expect("kept");
+    assert_eq!(former.followed_by, Some(second.approval_id), "its owner finds what came of it");
     assert_eq!(second.digest, first.digest, "the same call");
     assert_eq!(written(&running.folder, "a.txt").as_deref(), Some("by somebody else"));
     running.decide(&second, Decision::Once).await;

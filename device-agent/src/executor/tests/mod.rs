@@ -10,6 +10,7 @@ use deskgate_assistant::mcp::connections::Connections;
 use deskgate_definition::{ApprovalPolicy, Network, Provider, RunLimits, Skill, ToolName};
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::{ToolKind, ToolStatus};
+use deskgate_protocol::receipt::jws::ReceiptSigner;
 use deskgate_protocol::run::{FinishReason, Input};
 use deskgate_protocol::{EndpointId, RunId};
 use serde_json::{Value, json};
@@ -31,7 +32,10 @@ async fn execute_with(store: Store, job: Job, reports: mpsc::Sender<Progress>, s
 
 async fn journal() -> (TempDir, Store) {
     let disk = tempfile::tempdir().expect("a folder");
-    let store = Store::open(disk.path().join("deskgate.db")).await.expect("opens");
+    let store = Store::open(disk.path().join("deskgate.db"))
+        .await
+        .expect("opens")
+        .signing_with(ReceiptSigner::from_seed([7; 32]));
     (disk, store)
 }
 

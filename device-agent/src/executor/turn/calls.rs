@@ -10,8 +10,7 @@
 //!   └───────────────────────────────────┘      a no, or a deny: the model is told, or the run ends
 //! ```
 //!
-//! An approved call is planned once more before it runs: if its plan has changed since the person saw it, they are
-//! asked again. Calls are prepared one after the other. Those that only read run beside each other; a call that may
+//! An approved call is planned once more before it runs; what follows if its plan has changed is in `outdated`. Calls are prepared one after the other. Those that only read run beside each other; a call that may
 //! write, and a question to a person, wait until they have ended.
 
 use std::collections::VecDeque;
@@ -25,6 +24,7 @@ use deskgate_protocol::ids::ApprovalId;
 use deskgate_protocol::run::{Effects, RunErrorCode};
 use serde_json::Value;
 
+use super::outdated::Approved;
 use super::{ApprovalAnswer, ApprovalRequest, CallBasis, Turn, TurnEffect, TurnEvent, TurnState, context};
 
 /// How many tools one turn may call. Real turns stay far below.
@@ -56,27 +56,28 @@ pub(super) struct CallQueue {
 }
 
 /// A call under way.
-struct CurrentCall {
+pub(super) struct CurrentCall {
     /// Its place among the calls of the turn.
     index: usize,
     /// The model's identifier of the call.
     asked_as: String,
     /// The run's own identifier of the call, unique within the run.
-    call_id: String,
-    tool: String,
+    pub(super) call_id: String,
+    pub(super) tool: String,
     kind: ToolKind,
-    arguments: Value,
+    pub(super) arguments: Value,
     /// The digest of the call as it begins.
     digest: Option<Sha256Digest>,
+    /// By what a person allowed it, if one was asked.
+    pub(super) approved: Option<Approved>,
+    /// How often what it would do had changed after a person allowed it.
+    pub(super) outdated: u32,
     step: CallStep,
 }
 
 /// The step that the call has reached.
-enum CallStep {
-    /// `approved`: the plan that a person saw and allowed, and by which request.
-    Planning {
-        approved: Option<(Plan, ApprovalId)>,
-    },
+pub(super) enum CallStep {
+    Planning,
     /// A person is to be asked, once no call runs any more: the run's time stands still then.
     Held(ApprovalRequest),
     Asking(PlannedCall),
@@ -124,10 +125,16 @@ impl CallQueue {
             _ => None,
         }
     }
+
+    /// The approval whose call is about to begin.
+    pub(super) fn approved_and_not_begun(&self) -> Option<ApprovalId> {
+        let current = self.current.as_ref().filter(|call| matches!(call.step, CallStep::Planning))?;
+        current.approved.as_ref().map(|approved| approved.by)
+    }
 }
 
 impl CurrentCall {
-    fn planned(&self, plan: Plan) -> PlannedCall {
+    pub(super) fn planned(&self, plan: Plan) -> PlannedCall {
         let Self { call_id, tool, kind, arguments, .. } = self;
         PlannedCall { call_id: call_id.clone(), tool: tool.clone(), kind: *kind, arguments: arguments.clone(), plan }
     }
@@ -137,12 +144,12 @@ impl CurrentCall {
         TurnEffect::RunTool { call_id: call_id.clone(), name: tool.clone(), arguments: arguments.clone() }
     }
 
-    fn started(&self) -> TurnEffect {
+    pub(super) fn started(&self) -> TurnEffect {
         let Self { call_id, tool, kind, .. } = self;
         TurnEffect::Emit(DeviceEvent::ToolStarted { call_id: call_id.clone(), tool: tool.clone(), kind: *kind })
     }
 
-    fn completed(&self, status: ToolStatus) -> TurnEffect {
+    pub(super) fn completed(&self, status: ToolStatus) -> TurnEffect {
         let Self { call_id, tool, kind, .. } = self;
         TurnEffect::Emit(DeviceEvent::ToolCompleted {
             call_id: call_id.clone(),
@@ -170,17 +177,18 @@ impl Turn {
                 work.pending.push_front(call);
                 break;
             }
-            self.calls += 1;
-            let plan = TurnEffect::Plan { tool: call.name.clone(), arguments: call.arguments.clone() };
+            let plan = TurnEffect::Plan { tool: call.name.clone(), arguments: call.arguments.clone(), again: false };
             work.current = Some(Box::new(CurrentCall {
                 index: work.answers.len(),
                 asked_as: call.id,
-                call_id: format!("call_{}_{}", self.run_attempt, self.calls),
+                call_id: self.call_id(),
                 tool: call.name,
                 kind,
                 arguments: call.arguments,
                 digest: None,
-                step: CallStep::Planning { approved: None },
+                approved: None,
+                outdated: 0,
+                step: CallStep::Planning,
             }));
             work.answers.push(None);
             self.state = TurnState::Working(work);
@@ -218,14 +226,8 @@ impl Turn {
             return Vec::new();
         };
         match (std::mem::replace(&mut current.step, CallStep::Running), event) {
-            (CallStep::Planning { approved }, TurnEvent::Planned(Ok(plan))) => {
-                self.planned(work, current, plan, approved)
-            }
-            (CallStep::Planning { .. }, TurnEvent::Planned(Err(said))) => {
-                let mut effects = vec![current.started(), current.completed(ToolStatus::Error)];
-                effects.extend(self.answered(work, current, said));
-                effects
-            }
+            (CallStep::Planning, TurnEvent::Planned(Ok(plan))) => self.planned(work, current, plan),
+            (CallStep::Planning, TurnEvent::Planned(Err(said))) => self.not_planned(work, current, said),
             (CallStep::Asking(call), TurnEvent::Asked { approval_id, expires_at }) => {
                 let held = DeviceEvent::ApprovalRequested {
                     approval_id,
@@ -240,7 +242,7 @@ impl Turn {
             (CallStep::Deciding(call, approval_id), TurnEvent::Answered(answer)) => {
                 self.decided(work, current, call, approval_id, answer)
             }
-            (CallStep::Beginning(call), TurnEvent::AsksFirst) => self.ask(work, current, call, false),
+            (CallStep::Beginning(call), TurnEvent::AsksFirst) => self.ask(work, current, call),
             (CallStep::Beginning(_), TurnEvent::Begun) => {
                 self.usage.tool_calls += 1;
                 if current.kind == ToolKind::Write {
@@ -259,7 +261,10 @@ impl Turn {
             (CallStep::Running, TurnEvent::ToolFinished { call_id, result }) if call_id == current.call_id => {
                 self.tool_finished(work, current, result)
             }
-            (CallStep::Noting(output), TurnEvent::Noted) => self.completed(work, current, output),
+            (CallStep::Noting(output), TurnEvent::Noted) => match output.is_outdated && current.approved.is_some() {
+                true => self.outdated(work, current),
+                false => self.completed(work, current, output),
+            },
             (CallStep::Deciding(_, approval_id), TurnEvent::NotWritten) => {
                 let ended = self.fail_because(RunErrorCode::Internal, JOURNAL_FAILED_TEXT, true);
                 std::iter::once(TurnEffect::Withdraw(approval_id)).chain(ended).collect()
@@ -274,31 +279,21 @@ impl Turn {
         }
     }
 
-    fn go_on(&mut self, mut work: CallQueue, mut current: CurrentCall, step: CallStep) {
+    pub(super) fn go_on(&mut self, mut work: CallQueue, mut current: CurrentCall, step: CallStep) {
         current.step = step;
         work.current = Some(Box::new(current));
         self.state = TurnState::Working(work);
     }
 
-    fn planned(
-        &mut self,
-        work: CallQueue,
-        current: CurrentCall,
-        plan: Plan,
-        approved: Option<(Plan, ApprovalId)>,
-    ) -> Vec<TurnEffect> {
-        let again = approved.is_some();
-        if let Some((seen, approval_id)) = approved.filter(|(seen, _)| seen.does_the_same_as(&plan)) {
-            // As it was shown: the journal has the digest of the plan that the person decided about.
-            return self.begin(work, current, seen, CallBasis::Approval(approval_id));
+    fn planned(&mut self, work: CallQueue, current: CurrentCall, plan: Plan) -> Vec<TurnEffect> {
+        if current.approved.is_some() {
+            return self.planned_again(work, current, plan);
         }
         let is_command = matches!(plan.shown, PlanPreview::Command { .. });
         let repeats = self.may_have_happened(&current, &plan);
         match self.rules.verdict(&current.tool, plan.place.as_deref(), is_command) {
             RuleVerdict::Allow if !repeats => self.begin(work, current, plan, CallBasis::Rules),
-            RuleVerdict::Deny => {
-                self.refused(work, current, DENIED_BY_RULE_TEXT.to_owned(), RunErrorCode::ApprovalDenied)
-            }
+            RuleVerdict::Deny => self.denied_by_rule(work, current),
             RuleVerdict::Allow | RuleVerdict::Ask => {
                 let scope = GrantScope::of(&current.tool, plan.place.as_deref());
                 if let Some((_, approval_id)) = self.grants.iter().find(|(granted, _)| *granted == scope && !repeats) {
@@ -306,13 +301,18 @@ impl Turn {
                     return self.begin(work, current, plan, basis);
                 }
                 let call = current.planned(plan);
-                self.ask(work, current, call, again)
+                self.ask(work, current, call)
             }
         }
     }
 
-    fn ask(&mut self, work: CallQueue, current: CurrentCall, call: PlannedCall, again: bool) -> Vec<TurnEffect> {
-        let request = ApprovalRequest { call, why: work.why.clone(), again };
+    pub(super) fn denied_by_rule(&mut self, work: CallQueue, current: CurrentCall) -> Vec<TurnEffect> {
+        self.refused(work, current, DENIED_BY_RULE_TEXT.to_owned(), RunErrorCode::ApprovalDenied)
+    }
+
+    pub(super) fn ask(&mut self, work: CallQueue, current: CurrentCall, call: PlannedCall) -> Vec<TurnEffect> {
+        let follows = current.approved.as_ref().map(|approved| approved.by);
+        let request = ApprovalRequest { call, why: work.why.clone(), follows };
         self.go_on(work, current, CallStep::Held(request));
         self.ask_if_held()
     }
@@ -337,7 +337,13 @@ impl Turn {
         !self.uncertain.is_empty() && self.uncertain.contains(&current.planned(plan.clone()).digest())
     }
 
-    fn begin(&mut self, work: CallQueue, mut current: CurrentCall, plan: Plan, basis: CallBasis) -> Vec<TurnEffect> {
+    pub(super) fn begin(
+        &mut self,
+        work: CallQueue,
+        mut current: CurrentCall,
+        plan: Plan,
+        basis: CallBasis,
+    ) -> Vec<TurnEffect> {
         let call = current.planned(plan);
         current.digest = Some(call.digest());
         self.go_on(work, current, CallStep::Beginning(call.clone()));
@@ -364,9 +370,8 @@ impl Turn {
         effects.extend(match answer {
             ApprovalAnswer::Once | ApprovalAnswer::ForRun => {
                 current.arguments = call.arguments.clone();
-                let plan = TurnEffect::Plan { tool: call.tool, arguments: call.arguments };
-                self.go_on(work, current, CallStep::Planning { approved: Some((call.plan, approval_id)) });
-                vec![plan]
+                current.approved = Some(Approved { seen: call.plan, by: approval_id });
+                vec![self.plan_again(work, current)]
             }
             ApprovalAnswer::Denied { reason } => {
                 self.refused(work, current, by_a_person(reason), RunErrorCode::ApprovalDenied)
@@ -414,13 +419,18 @@ impl Turn {
         }
     }
 
-    fn completed(&mut self, work: CallQueue, current: CurrentCall, output: ToolOutput) -> Vec<TurnEffect> {
+    pub(super) fn completed(&mut self, work: CallQueue, current: CurrentCall, output: ToolOutput) -> Vec<TurnEffect> {
         let mut effects = vec![current.completed(if output.is_error { ToolStatus::Error } else { ToolStatus::Ok })];
         effects.extend(self.answered(work, current, output));
         effects
     }
 
-    fn answered(&mut self, mut work: CallQueue, current: CurrentCall, output: ToolOutput) -> Vec<TurnEffect> {
+    pub(super) fn answered(
+        &mut self,
+        mut work: CallQueue,
+        current: CurrentCall,
+        output: ToolOutput,
+    ) -> Vec<TurnEffect> {
         let ToolOutput { text, attachments, is_error, .. } = output;
         work.answers[current.index] = Some(ToolAnswer { call_id: current.asked_as, text, attachments, is_error });
         if work.current.is_none() {

@@ -56,6 +56,8 @@ pub(crate) enum TurnEffect {
     Plan {
         tool: String,
         arguments: Value,
+        /// Whether a person has allowed the call, and what it would do is compared with what they saw.
+        again: bool,
     },
     /// Put an approval request for the desktop user on disk.
     Ask(ApprovalRequest),
@@ -63,6 +65,11 @@ pub(crate) enum TurnEffect {
     AwaitAnswer(ApprovalId),
     /// Withdraw the request, and report how it ended.
     Withdraw(ApprovalId),
+    /// Keep for the owner why a call that they approved was not carried out.
+    NotDone {
+        approval_id: ApprovalId,
+        why: String,
+    },
     /// Record that a call begins, before it does.
     Begin {
         call: PlannedCall,
@@ -103,8 +110,8 @@ pub(crate) struct ApprovalRequest {
     pub(crate) call: PlannedCall,
     /// The assistant's text before the call, not verified.
     pub(crate) why: String,
-    /// Whether the call was approved before and its plan has changed since.
-    pub(crate) again: bool,
+    /// The request by which the call was approved before; its plan has changed since.
+    pub(crate) follows: Option<ApprovalId>,
 }
 
 /// The result of a request.

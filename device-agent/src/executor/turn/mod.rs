@@ -24,11 +24,13 @@
 //! | [`events`] | the events and effects |
 //! | [`reply`] | the model's reply |
 //! | [`calls`] | the model's tool calls |
+//! | [`outdated`] | calls that would do something else than what a person allowed |
 //! | [`context`], [`summary`] | a conversation that is too long for the model |
 
 mod calls;
 mod context;
 mod events;
+mod outdated;
 mod reply;
 mod summary;
 #[cfg(test)]
@@ -363,11 +365,10 @@ impl Turn {
 
     /// Ends from outside, in any state: an open request is withdrawn first.
     fn end_of(&mut self, state: &TurnState, outcome: Outcome) -> Vec<TurnEffect> {
-        let open = match state {
-            TurnState::Working(work) => work.open_request(),
-            _ => None,
-        };
-        open.map(TurnEffect::Withdraw).into_iter().chain(self.finish(outcome)).collect()
+        let TurnState::Working(work) = state else { return self.finish(outcome) };
+        let open = work.open_request().map(TurnEffect::Withdraw);
+        let unused = work.approved_and_not_begun().map(outdated::run_ended);
+        open.into_iter().chain(unused).chain(self.finish(outcome)).collect()
     }
 
     fn fail(&mut self, code: RunErrorCode) -> Vec<TurnEffect> {

@@ -39,6 +39,8 @@ pub(super) struct ModelReply {
     pub(super) reasoning_is_cut: bool,
     /// The length of all reasoning that came, in bytes.
     pub(super) reasoning_bytes: usize,
+    /// How many bytes of the answer came, as far as it was said; `None`: nothing of it came.
+    pub(super) received_bytes: Option<usize>,
     pub(super) calls: Vec<ToolCall>,
     /// The tool in whose arguments the answer ended.
     pub(super) cut_call: Option<String>,
@@ -65,7 +67,12 @@ impl ModelReply {
 
     /// Whether anything of it came, so that its provider has read the request.
     fn has_begun(&self) -> bool {
-        self.tokens != TokenUsage::default() || self.written() + self.reasoning_bytes > 0 || self.cut_call.is_some()
+        self.received_bytes.is_some() || self.tokens != TokenUsage::default() || self.all_bytes() > 0
+    }
+
+    /// The size of all that the model wrote, as far as it came, in bytes.
+    fn all_bytes(&self) -> usize {
+        (self.written() + self.reasoning_bytes).max(self.received_bytes.unwrap_or_default())
     }
 
     /// The size of text and calls, in bytes.
@@ -81,7 +88,8 @@ impl Turn {
 
     /// The report that the model is back, with its first words after an outage.
     pub(super) fn end_of_outage(&mut self, event: &ModelEvent) -> Option<TurnEffect> {
-        let is_back = !matches!(event, ModelEvent::Error(_)) && self.outage.take().is_some();
+        let says_something = !matches!(event, ModelEvent::Error(_) | ModelEvent::Progress(0));
+        let is_back = says_something && self.outage.take().is_some();
         is_back.then(|| self.usage_so_far())
     }
 
@@ -107,6 +115,7 @@ impl Turn {
                     reply.reasoning.push_str(piece);
                 }
             }
+            ModelEvent::Progress(bytes) => reply.received_bytes = Some(bytes),
             ModelEvent::ToolCall(call) => reply.calls.push(call),
             ModelEvent::CutCall(tool) => reply.cut_call = Some(tool),
             ModelEvent::Native(native) => reply.native = Some(native),
@@ -146,7 +155,7 @@ impl Turn {
         {
             // The higher limit itself was refused.
             let failed = self.fail_cut(&cut);
-            return kept(error).into_iter().chain(failed).collect();
+            return kept(error).into_iter().chain(back).chain(failed).collect();
         }
         if error.kind == ErrorKind::TooLong
             && let Some(part) = self.context.refused(&self.messages)
@@ -169,7 +178,7 @@ impl Turn {
             _ => RunErrorCode::ModelError,
         };
         let failed = self.fail_because(code, &error.message, error.retryable);
-        kept(error).into_iter().chain(failed).collect()
+        kept(error).into_iter().chain(back).chain(failed).collect()
     }
 
     /// The pause before the next attempt; `None`: there is none. A provider that is busy or cannot be reached is asked
@@ -303,16 +312,17 @@ impl Turn {
         self.count_cost(reply);
     }
 
-    /// Counts what a call used up. The provider says it at the end of its answer; for one that broke off before, it is
-    /// estimated, and what the run cost is then not known exactly.
+    /// Counts what a call used up. The provider says it at the end of its answer; for one that broke off before, and for
+    /// a provider that says nothing, it is estimated, and what the run cost is then not known exactly.
     fn count_cost(&mut self, reply: &ModelReply) {
-        let is_estimated = self.is_counted && !reply.is_whole && reply.has_begun();
+        let is_told = reply.is_whole && reply.tokens != TokenUsage::default();
+        let is_estimated = self.is_counted && !is_told && reply.has_begun();
         let mut tokens = reply.tokens;
         if is_estimated {
             if tokens.input_tokens == 0 {
                 tokens.input_tokens = self.asked_tokens;
             }
-            tokens.output_tokens = tokens.output_tokens.max(context::tokens(reply.written() + reply.reasoning_bytes));
+            tokens.output_tokens = tokens.output_tokens.max(context::tokens(reply.all_bytes()));
         }
         let TokenUsage { input_tokens, cached_input_tokens, output_tokens, .. } = tokens;
         if input_tokens + output_tokens == 0 {

@@ -35,9 +35,9 @@ impl Turn {
         let text = before + &transcript(&self.messages[part.of(&self.messages)], room);
         let most = self.context.summary_tokens();
         let expected = self.expected(context::tokens(text.len() + SUMMARY_PROMPT.len()));
-        if self.budget.room(&self.spent, &expected).is_none() {
+        let Some(left_of_budget) = self.budget.room(&self.spent, &expected) else {
             return self.fail(RunErrorCode::BudgetReached);
-        }
+        };
         self.summing_attempt += 1;
         self.usage.model_calls += 1;
         self.state = TurnState::Summing(ModelReply::default(), part);
@@ -46,7 +46,7 @@ impl Turn {
             messages: Arc::new(vec![Message::User { text, details: None }]),
             tools: Arc::new([]),
             // Models that think without being asked need room for it; the text is bounded apart.
-            max_output_tokens: Some(self.left().map_or(most * 3, |left| left.min(most * 3))),
+            max_output_tokens: Some(self.left().unwrap_or(u64::MAX).min(left_of_budget).min(most * 3)),
             effort: None,
         });
         self.reserved(expected).chain([call]).collect()
@@ -65,6 +65,7 @@ impl Turn {
                 reply.text.push_str(outcome::cut(&text, room));
             }
             ModelEvent::ReasoningDelta(text) => reply.reasoning_bytes += text.len(),
+            ModelEvent::Progress(bytes) => reply.received_bytes = Some(bytes),
             ModelEvent::ToolCall(_) | ModelEvent::CutCall(_) | ModelEvent::Native(_) => {}
             ModelEvent::Usage(tokens) => reply.tokens = tokens,
             ModelEvent::Error(error) => {

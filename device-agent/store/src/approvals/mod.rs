@@ -62,7 +62,7 @@ impl ApprovalState {
         Self::ALL.iter().find(|(state, _)| *state == self).map_or("waiting", |(_, text)| text)
     }
 
-    pub(super) fn read(text: &str) -> Result<Self, Error> {
+    pub(crate) fn read(text: &str) -> Result<Self, Error> {
         let found = Self::ALL.iter().find(|(_, known)| *known == text);
         found.map(|(state, _)| *state).ok_or_else(|| Error::damaged("the state of a request")(text.to_owned()))
     }
@@ -136,6 +136,15 @@ pub struct Approval {
     pub why: String,
     /// Whether the call was approved before and its plan has changed since.
     pub again: bool,
+    /// The request by which it was approved before.
+    #[serde(default)]
+    pub follows: Option<ApprovalId>,
+    /// The request that asked anew, because what this one showed had changed: this call was not carried out.
+    #[serde(default)]
+    pub followed_by: Option<ApprovalId>,
+    /// Why the approved call was not carried out, nor asked about anew.
+    #[serde(default)]
+    pub not_done: Option<String>,
     /// When the request was made.
     pub asked_at: Timestamp,
     /// When the request expires.
@@ -172,6 +181,24 @@ impl Approvals {
                 if all {
                     // Each run waits for at most one request, so answered ones fit too.
                     found.extend(read_all(tx, &answered(), MAX_LISTED_REQUESTS.saturating_sub(found.len() as u32))?);
+                }
+                Ok(found)
+            })
+            .await
+    }
+
+    /// The requests of a run, in the order in which they were made.
+    ///
+    /// # Errors
+    /// The database cannot be read, or a listed request is damaged.
+    pub async fn of_run(&self, run_id: RunId) -> Result<Vec<Approval>, Error> {
+        self.store
+            .lazily(move |tx| {
+                let mut statement = tx.prepare_cached(&of_run())?;
+                let mut rows = statement.query(params![run_id.to_string(), MAX_LISTED_REQUESTS])?;
+                let mut found = Vec::new();
+                while let Some(row) = rows.next()? {
+                    found.push(read(row)?);
                 }
                 Ok(found)
             })
@@ -292,6 +319,20 @@ pub(super) fn withdraw_all(tx: &Transaction<'_>, run_id: Option<RunId>) -> Resul
     Ok(())
 }
 
+/// Names the request that asked anew about the call of this one.
+pub(super) fn set_followed(tx: &Transaction<'_>, approval_id: ApprovalId, by: &str) -> Result<(), Error> {
+    tx.prepare_cached("UPDATE approval SET followed_by = ?2 WHERE approval_id = ?1")?
+        .execute(params![approval_id.to_string(), by])?;
+    Ok(())
+}
+
+/// Keeps why an approved call was not carried out.
+pub(super) fn set_not_done(tx: &Transaction<'_>, approval_id: ApprovalId, why: &str) -> Result<(), Error> {
+    tx.prepare_cached("UPDATE approval SET not_done = ?2 WHERE approval_id = ?1")?
+        .execute(params![approval_id.to_string(), why])?;
+    Ok(())
+}
+
 /// Deletes the content of a settled run's requests.
 pub(super) fn forget_content(tx: &Transaction<'_>, run_id: RunId) -> Result<(), Error> {
     tx.prepare_cached("UPDATE approval SET arguments = NULL, plan = NULL, why = '', subject = NULL WHERE run_id = ?1")?
@@ -323,6 +364,11 @@ pub(super) fn answered() -> String {
     format!("{} WHERE state <> 'waiting' ORDER BY decided_at DESC, approval_id LIMIT ?1", select())
 }
 
+/// The requests of a run, the oldest first.
+pub(super) fn of_run() -> String {
+    format!("{} WHERE run_id = ?1 ORDER BY rowid LIMIT ?2", select())
+}
+
 fn read_all(tx: &Transaction<'_>, sql: &str, limit: u32) -> Result<Vec<Approval>, Error> {
     let mut statement = tx.prepare_cached(sql)?;
     let mut rows = statement.query([limit])?;
@@ -336,7 +382,8 @@ fn read_all(tx: &Transaction<'_>, sql: &str, limit: u32) -> Result<Vec<Approval>
 fn select() -> String {
     format!(
         "SELECT approval_id, run_id, attempt, endpoint_id, service, call_id, tool, kind, digest, arguments, plan, why,
-                again, {}, {}, state, {}, decided_by, reason, subject FROM approval",
+                again, {}, {}, state, {}, decided_by, reason, subject, follows, followed_by,
+                not_done FROM approval",
         text_time("asked_at"),
         text_time("expires_at"),
         text_time("decided_at")
@@ -349,6 +396,10 @@ fn read(row: &Row<'_>) -> Result<Approval, Error> {
     let time = |column: usize| -> Result<Option<Timestamp>, Error> {
         let text: Option<String> = row.get(column)?;
         text.map(|text| text.parse().map_err(|_| damaged("a time"))).transpose()
+    };
+    let other = |column: usize| -> Result<Option<ApprovalId>, Error> {
+        let text: Option<String> = row.get(column)?;
+        text.map(|text| text.parse().map_err(|_| damaged("a request beside it"))).transpose()
     };
     let json = |column: usize| -> Result<Option<String>, Error> { Ok(row.get(column)?) };
     Ok(Approval {
@@ -366,6 +417,9 @@ fn read(row: &Row<'_>) -> Result<Approval, Error> {
         plan: json(10)?.map(|json| serde_json::from_str(&json)).transpose().map_err(|_| damaged("a plan"))?,
         why: row.get(11)?,
         again: row.get(12)?,
+        follows: other(20)?,
+        followed_by: other(21)?,
+        not_done: row.get(22)?,
         asked_at: time(13)?.ok_or_else(|| damaged("a time"))?,
         expires_at: time(14)?.ok_or_else(|| damaged("a time"))?,
         state: ApprovalState::read(&text(15)?)?,

@@ -20,7 +20,7 @@ fn call(n: u32) -> PlannedCall {
 
 fn asking(expiry: Duration) -> RequestDetails {
     let (endpoint_id, service, why) = (EndpointId::new(), "Writer".to_owned(), "I save it.".to_owned());
-    RequestDetails { endpoint_id, service, subject: Some("customer-91".to_owned()), why, again: false, expiry }
+    RequestDetails { endpoint_id, service, subject: Some("customer-91".to_owned()), why, follows: None, expiry }
 }
 
 async fn disk() -> (tempfile::TempDir, Store, Ledger) {
@@ -232,6 +232,23 @@ async fn what_a_request_was_about_and_for_whom_leaves_the_disk_with_its_run() {
     let Approval { subject, arguments, plan, why, state, .. } = read().await;
     assert_eq!((subject, arguments, plan, why.as_str()), (None, None, None, ""));
     assert_eq!(state, ApprovalState::Withdrawn);
+}
+
+#[tokio::test]
+async fn why_an_approved_call_was_not_carried_out_outlives_what_it_was_about() {
+    let (_home, store, ledger) = disk().await;
+    let (first, _) = ledger.ask(call(1), asking(LONG_EXPIRY)).await.expect("asked");
+    store.approvals().decide(first, Decision::Once, "uid 1").await.expect("decided");
+    let anew = RequestDetails { follows: Some(first), ..asking(LONG_EXPIRY) };
+    let (second, _) = ledger.ask(call(1), anew).await.expect("asked anew");
+    store.approvals().decide(second, Decision::Once, "uid 1").await.expect("decided");
+    ledger.not_done(second, "the text is gone".to_owned()).await.expect("kept");
+    store.journal().forget(ledger.run_id, 1).await.expect("settled");
+    let requests = store.approvals().of_run(ledger.run_id).await.expect("readable");
+    let told: Vec<_> = requests.iter().map(|one| (one.follows, one.followed_by, one.not_done.as_deref())).collect();
+    assert_eq!(told, [(None, Some(second), None), (Some(first), None, Some("the text is gone"))]);
+    let elsewhere = store.approvals().of_run(RunId::new()).await.expect("readable");
+    assert_eq!(elsewhere, []);
 }
 
 #[tokio::test]

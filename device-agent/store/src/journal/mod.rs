@@ -12,28 +12,35 @@
 //! Only its owner decides how an `unknown` run ended ([`reconcile`]). An attempt that had begun to write becomes
 //! `interrupted` only by the owner's decision.
 //!
-//! The journal also remembers settled runs, within bounds: a run that ended here and is offered again is answered with
-//! its outcome and never executed again.
+//! The journal also remembers settled runs for as long as a gateway may offer them: a run that ended here and is offered
+//! again is never executed again. It is answered with its outcome, or, if newer outcomes have taken that one's place, with
+//! the fact that it ended here before.
 
 pub mod reconcile;
 mod withdrawn;
 
 use deskgate_protocol::control::{DeviceEvent, InFlightRun, InFlightStatus, Offer};
-use deskgate_protocol::ids::RunId;
+use deskgate_protocol::ids::{JournalId, RunId};
+use deskgate_protocol::receipt::jws::ReceiptSigner;
+use deskgate_protocol::receipt::{OfferAnswer, OutcomeDecider};
 use deskgate_protocol::run::{Effects, Outcome, RunError, RunErrorCode, Usage};
 use rusqlite::{OptionalExtension, Row, Transaction, params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::receipts::{self, Chain};
+use super::time::NOW;
 use super::{Error, Store, approvals, intents, transcripts};
 use reconcile::Settlement;
 
 /// How many restarts of the device may cut off an execution before it fails.
 pub const MAX_CUT_OFFS: u32 = 2;
-/// At most this many settled runs are remembered, newest first, ...
-const MAX_REMEMBERED_RUNS: i64 = 1_000;
-/// ... with at most this many bytes of outcomes.
+/// The outcomes of at most this many settled runs are remembered, newest first, ...
+const MAX_REMEMBERED_OUTCOMES: i64 = 1_000;
+/// ... with at most this many bytes.
 const MAX_REMEMBERED_BYTES: i64 = 64 << 20;
+/// For how many seconds a settled run is remembered at least: a gateway offers a run for at most seven days.
+const REMEMBERED_SECONDS: i64 = 8 * 24 * 3600;
 /// The bounds are enforced once per this many runs.
 const TRIM_INTERVAL_RUNS: i64 = 32;
 
@@ -61,7 +68,12 @@ pub enum StartOutcome {
     Execute,
     /// The run ended here in an earlier attempt, was cut off too often, or was revoked after it had begun to write. The
     /// entry is `finished` with this outcome as number 1; it must not be executed.
-    Ended(Outcome),
+    Ended {
+        /// How it ended.
+        outcome: Outcome,
+        /// What the device signed about it.
+        receipt: Option<String>,
+    },
 }
 
 /// How an attempt ended, and the part that the gateway may not have yet.
@@ -71,6 +83,8 @@ pub struct EndedAttempt {
     pub seq: u64,
     /// How it ended.
     pub outcome: Outcome,
+    /// What the device signed about that; absent if it signed nothing, or something else that is no longer known here.
+    pub receipt: Option<String>,
     /// The last events before the `finish`, numbered up to `seq - 1`.
     pub events: Vec<DeviceEvent>,
 }
@@ -93,13 +107,34 @@ impl Journal {
         Self { store }
     }
 
-    /// Records that an offer is taken. Durable before `accept` is sent.
+    /// Records that an offer is taken, or why not, also as a receipt. Durable before `accept` is sent.
     ///
     /// # Errors
     /// The database cannot be read or written, or the outcome that this attempt ended with is damaged.
     pub async fn take(&self, offer: &Offer) -> Result<TakeOutcome, Error> {
-        let (run_id, attempt, json) = (offer.run_id, offer.attempt, text(offer));
-        self.store.durably(move |tx| take(tx, run_id, attempt, &json)).await
+        let (offer, signer) = (offer.clone(), self.store.signer()?);
+        self.store
+            .durably(move |tx| {
+                let taken = take(tx, offer.run_id, offer.attempt, &text(&offer))?;
+                let answer = match &taken {
+                    TakeOutcome::Fresh => OfferAnswer::Taken,
+                    TakeOutcome::Ended(_) => OfferAnswer::EndedBefore,
+                    TakeOutcome::Stale => OfferAnswer::Stale,
+                };
+                Chain::new(tx, &signer).add_offer(&offer, answer, 0)?;
+                Ok(taken)
+            })
+            .await
+    }
+
+    /// Signs what was answered to an offer that changes nothing here. `unlisted`: how many offers before it were
+    /// refused and not signed. The same answer to the same offer is signed once.
+    ///
+    /// # Errors
+    /// The database cannot be read or written.
+    pub async fn answered(&self, offer: &Offer, answer: OfferAnswer, unlisted: u64) -> Result<(), Error> {
+        let (offer, signer) = (offer.clone(), self.store.signer()?);
+        self.store.lazily(move |tx| Chain::new(tx, &signer).add_offer(&offer, answer, unlisted)).await
     }
 
     /// Records that execution begins. Durable before anything is executed. May be repeated after an error, which leaves
@@ -109,7 +144,8 @@ impl Journal {
     /// [`Error::NoSuchEntry`]: the attempt is not in the journal, or is `interrupted` or `unknown`. Otherwise the
     /// database cannot be read or written, or what the entry holds is damaged.
     pub async fn start(&self, run_id: RunId, attempt: u32) -> Result<StartOutcome, Error> {
-        self.store.durably(move |tx| start(tx, run_id, attempt)).await
+        let signer = self.store.signer()?;
+        self.store.durably(move |tx| start(tx, &signer, run_id, attempt)).await
     }
 
     /// Records the end of an execution that only waited for a person when the agent was stopped: the next attempt
@@ -132,7 +168,8 @@ impl Journal {
     }
 
     /// Records how an attempt ended, and its message in the transcript, with the events the gateway has not
-    /// acknowledged. Durable before `finish` is sent.
+    /// acknowledged. Durable before `finish` is sent. Returns what the device signed about it, which a repetition does not
+    /// sign again.
     ///
     /// # Errors
     /// [`Error::NoSuchEntry`]: the attempt is not in the journal, or is `taken` or `interrupted`. Otherwise the
@@ -144,8 +181,9 @@ impl Journal {
         seq: u64,
         outcome: &Outcome,
         unacknowledged: &[DeviceEvent],
-    ) -> Result<(), Error> {
+    ) -> Result<Option<String>, Error> {
         let (ended, outcome, events) = (outcome.clone(), text(outcome), text(&unacknowledged));
+        let signer = self.store.signer()?;
         self.store
             .durably(move |tx| {
                 let changed = tx.execute(
@@ -155,7 +193,8 @@ impl Journal {
                 )?;
                 found(changed, run_id, attempt, "finished")?;
                 approvals::withdraw_all(tx, Some(run_id))?;
-                transcripts::note(tx, run_id, &ended)
+                transcripts::note(tx, run_id, &ended)?;
+                Chain::new(tx, &signer).add_outcome(run_id, attempt, &ended, OutcomeDecider::Device)
             })
             .await
     }
@@ -193,6 +232,44 @@ impl Journal {
             .lazily(move |tx| {
                 let sql = "SELECT 1 FROM past_run WHERE run_id = ?1 AND finish_seq IS NOT NULL";
                 Ok(tx.prepare_cached(sql)?.exists([run_id.to_string()])?)
+            })
+            .await
+    }
+
+    /// The journal's identifier, which is as old as the database.
+    ///
+    /// # Errors
+    /// The database cannot be read or written, or the identifier is damaged.
+    pub async fn id(&self) -> Result<JournalId, Error> {
+        self.store
+            .durably(|tx| {
+                let new = JournalId::new().to_string();
+                tx.execute("INSERT OR IGNORE INTO setting (key, value) VALUES ('journal_id', json_quote(?1))", [new])?;
+                let sql = "SELECT value ->> '$' FROM setting WHERE key = 'journal_id'";
+                let id: String = tx.query_row(sql, [], |row| row.get(0))?;
+                id.parse().map_err(|_| Error::damaged("the journal's identifier")(id))
+            })
+            .await
+    }
+
+    /// Those of the runs that were never taken here, in any attempt, as far as they are remembered: see
+    /// `REMEMBERED_SECONDS`.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub async fn never_had(&self, runs: Vec<RunId>) -> Result<Vec<RunId>, Error> {
+        self.store
+            .lazily(move |tx| {
+                let sql = "SELECT EXISTS (SELECT 1 FROM run_journal WHERE run_id = ?1)
+                    OR EXISTS (SELECT 1 FROM past_run WHERE run_id = ?1) OR EXISTS (SELECT 1 FROM intent WHERE run_id = ?1)";
+                let mut statement = tx.prepare_cached(sql)?;
+                let mut never_had = Vec::new();
+                for run_id in runs {
+                    if !statement.query_row([run_id.to_string()], |row| row.get(0))? {
+                        never_had.push(run_id);
+                    }
+                }
+                Ok(never_had)
             })
             .await
     }
@@ -292,6 +369,13 @@ fn revoked_after_writing(effects: Effects) -> Outcome {
     Outcome::Failed { error, usage: Usage::default() }
 }
 
+/// The outcome of a run that ended here, and whose own outcome is remembered no longer.
+fn ended_before() -> Outcome {
+    let message = "This run ended on the device before, and how is no longer known there.".to_owned();
+    let error = RunError { code: RunErrorCode::Interrupted, message, retryable: false, effects: Effects::Possible };
+    Outcome::Failed { error, usage: Usage::default() }
+}
+
 /// The journal's knowledge of a run, open or settled.
 struct KnownRun {
     attempt: u32,
@@ -320,11 +404,29 @@ fn take(tx: &Transaction<'_>, run_id: RunId, attempt: u32, offer: &str) -> Resul
         match known {
             KnownRun { attempt: same, outcome: Some(json), finish_seq: Some(seq), .. } if same == attempt => {
                 let outcome = read(&json, "an outcome")?;
-                return Ok(TakeOutcome::Ended(EndedAttempt { seq: number(seq, 0)?, outcome, events: Vec::new() }));
+                let receipt = receipts::of_outcome(tx, run_id, attempt, &outcome)?;
+                return Ok(TakeOutcome::Ended(EndedAttempt {
+                    seq: number(seq, 0)?,
+                    outcome,
+                    receipt,
+                    events: Vec::new(),
+                }));
+            }
+            KnownRun { attempt: same, outcome: None, finish_seq: Some(seq), .. } if same == attempt => {
+                let outcome = ended_before();
+                return Ok(TakeOutcome::Ended(EndedAttempt {
+                    seq: number(seq, 0)?,
+                    outcome,
+                    receipt: None,
+                    events: Vec::new(),
+                }));
             }
             KnownRun { attempt: newest, .. } if newest >= attempt => return Ok(TakeOutcome::Stale),
             // The result of an earlier attempt applies to this one.
-            older => (cut_off, outcome) = (older.cut_off, older.outcome),
+            older => {
+                let forgotten = older.finish_seq.map(|_| text(&ended_before()));
+                (cut_off, outcome) = (older.cut_off, older.outcome.or(forgotten));
+            }
         }
     }
     tx.prepare_cached(
@@ -335,7 +437,7 @@ fn take(tx: &Transaction<'_>, run_id: RunId, attempt: u32, offer: &str) -> Resul
     Ok(TakeOutcome::Fresh)
 }
 
-fn start(tx: &Transaction<'_>, run_id: RunId, attempt: u32) -> Result<StartOutcome, Error> {
+fn start(tx: &Transaction<'_>, signer: &ReceiptSigner, run_id: RunId, attempt: u32) -> Result<StartOutcome, Error> {
     let known: Option<Option<String>> = tx
         .prepare_cached(
             "SELECT outcome FROM run_journal
@@ -347,8 +449,10 @@ fn start(tx: &Transaction<'_>, run_id: RunId, attempt: u32) -> Result<StartOutco
     match known {
         None => found(0, run_id, attempt, "running").map(|()| StartOutcome::Execute),
         Some(None) => {
-            tx.prepare_cached("UPDATE run_journal SET status = 'running' WHERE run_id = ?1 AND attempt = ?2")?
-                .execute(key)?;
+            let sql = format!(
+                "UPDATE run_journal SET status = 'running', started_at = {NOW} WHERE run_id = ?1 AND attempt = ?2"
+            );
+            tx.prepare_cached(&sql)?.execute(key)?;
             Ok(StartOutcome::Execute)
         }
         Some(Some(outcome)) => {
@@ -359,7 +463,8 @@ fn start(tx: &Transaction<'_>, run_id: RunId, attempt: u32) -> Result<StartOutco
             )?;
             let outcome = read(&outcome, "an outcome")?;
             transcripts::note(tx, run_id, &outcome)?;
-            Ok(StartOutcome::Ended(outcome))
+            let receipt = Chain::new(tx, signer).add_outcome(run_id, attempt, &outcome, OutcomeDecider::Device)?;
+            Ok(StartOutcome::Ended { outcome, receipt })
         }
     }
 }
@@ -387,9 +492,10 @@ fn forget(tx: &Transaction<'_>, run_id: RunId, attempt: u32) -> Result<(), Error
     let gone = tx.prepare_cached("DELETE FROM run_journal WHERE run_id = ?1 AND attempt = ?2")?.execute(key)?;
     if gone > 0 && n % TRIM_INTERVAL_RUNS == 0 {
         tx.execute(
-            "DELETE FROM past_run WHERE n <= ?1 OR n IN
-                 (SELECT n FROM (SELECT n, sum(bytes) OVER (ORDER BY n DESC) AS total FROM past_run) WHERE total > ?2)",
-            params![n - MAX_REMEMBERED_RUNS, MAX_REMEMBERED_BYTES],
+            "UPDATE past_run SET outcome = NULL, bytes = 0 WHERE bytes > 0 AND finish_seq IS NOT NULL AND (n <= ?1 OR n IN
+                 (SELECT n FROM (SELECT n, sum(bytes) OVER (ORDER BY n DESC) AS total FROM past_run WHERE bytes > 0)
+                  WHERE total > ?2))",
+            params![n - MAX_REMEMBERED_OUTCOMES, MAX_REMEMBERED_BYTES],
         )?;
     }
     Ok(())
@@ -426,7 +532,9 @@ fn entries(tx: &Transaction<'_>) -> Result<Vec<JournalEntry>, Error> {
             InFlightStatus::Finished => {
                 let events: Vec<_> = read(&row.get::<_, String>(4)?, "the events of a run")?;
                 let seq = number(row.get(2)?, events.len())?;
-                Some(EndedAttempt { seq, outcome: read(&row.get::<_, String>(3)?, "an outcome")?, events })
+                let outcome: Outcome = read(&row.get::<_, String>(3)?, "an outcome")?;
+                let receipt = receipts::of_outcome(tx, offer.run_id, offer.attempt, &outcome)?;
+                Some(EndedAttempt { seq, outcome, receipt, events })
             }
             _ => None,
         };

@@ -9,11 +9,14 @@
 //! The first two store an outcome, which is sent once the gateway has reported which number it takes.
 
 use deskgate_protocol::ids::RunId;
+use deskgate_protocol::receipt::OutcomeDecider;
+use deskgate_protocol::receipt::jws::ReceiptSigner;
 use deskgate_protocol::run::{Effects, Outcome, RunError, RunErrorCode, Usage};
 use rusqlite::{Transaction, params};
 
 use super::{Journal, found, text};
 use crate::intents::{self, Intent};
+use crate::receipts::Chain;
 use crate::{Error, audit};
 
 deskgate_protocol::words! {
@@ -48,7 +51,7 @@ impl Journal {
         self.store.lazily(move |tx| intents::list(tx, run_id)).await
     }
 
-    /// Records the owner's finding about an unknown run. `who`: the local user. A run that is to run again becomes
+    /// Records the owner's finding about an unknown run, and signs the outcome that follows from it. `who`: the local user. A run that is to run again becomes
     /// `interrupted`.
     ///
     /// # Errors
@@ -61,13 +64,14 @@ impl Journal {
         finding: OwnerFinding,
         who: &str,
     ) -> Result<Settlement, Error> {
-        let who = who.to_owned();
-        self.store.durably(move |tx| reconcile(tx, run_id, attempt, finding, &who)).await
+        let (who, signer) = (who.to_owned(), self.store.signer()?);
+        self.store.durably(move |tx| reconcile(tx, &signer, run_id, attempt, finding, &who)).await
     }
 }
 
 fn reconcile(
     tx: &Transaction<'_>,
+    signer: &ReceiptSigner,
     run_id: RunId,
     attempt: u32,
     finding: OwnerFinding,
@@ -98,6 +102,13 @@ fn reconcile(
             answer: Some(finding.as_str()),
         },
     )?;
+    if let Some(outcome) = &outcome {
+        let decided_by = match finding {
+            OwnerFinding::Stopped => OutcomeDecider::Device,
+            _ => OutcomeDecider::Owner,
+        };
+        Chain::new(tx, signer).add_outcome(run_id, attempt, outcome, decided_by)?;
+    }
     Ok(outcome.map_or(Settlement::RunsAgain, |outcome| Settlement::Ends(Box::new(outcome))))
 }
 

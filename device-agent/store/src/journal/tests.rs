@@ -5,6 +5,7 @@ use std::time::Instant;
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::ToolKind;
 use deskgate_protocol::ids::EndpointId;
+use deskgate_protocol::receipt::jws::{ReceiptSigner, SignedReceipt};
 use deskgate_protocol::run::{FinishReason, Input, RunResult};
 
 use super::*;
@@ -54,7 +55,10 @@ impl TestDisk {
 
     /// Opens the store as a restarted process does.
     async fn open(&self) -> Store {
-        Store::open(self.0.path().join("deskgate.db")).await.expect("opens")
+        Store::open(self.0.path().join("deskgate.db"))
+            .await
+            .expect("opens")
+            .signing_with(ReceiptSigner::from_seed([7; 32]))
     }
 }
 
@@ -65,10 +69,11 @@ async fn a_finish_comes_back_after_a_restart_with_its_number_and_unacknowledged_
     let journal = store.journal();
     assert_eq!(journal.take(&offer).await.expect("taken"), TakeOutcome::Fresh);
     assert_eq!(journal.start(offer.run_id, 1).await.expect("started"), StartOutcome::Execute);
-    journal.finish(offer.run_id, 1, 8, &answer(), &[said()]).await.expect("finished");
+    let signed = journal.finish(offer.run_id, 1, 8, &answer(), &[said()]).await.expect("finished");
+    assert!(signed.is_some());
     drop((journal, store));
     let entries = disk.open().await.journal().recover().await.expect("readable");
-    let ended = Some(EndedAttempt { seq: 8, outcome: answer(), events: vec![said()] });
+    let ended = Some(EndedAttempt { seq: 8, outcome: answer(), receipt: signed, events: vec![said()] });
     assert_eq!(entries, [JournalEntry { offer, status: InFlightStatus::Finished, ended, settled: None }]);
 }
 
@@ -79,18 +84,23 @@ async fn a_run_that_ended_here_is_never_taken_as_new_work() {
     let journal = store.journal();
     journal.take(&first).await.expect("taken");
     journal.start(first.run_id, 1).await.expect("started");
-    journal.finish(first.run_id, 1, 2, &answer(), &[]).await.expect("finished");
+    let signed = journal.finish(first.run_id, 1, 2, &answer(), &[]).await.expect("finished");
     journal.forget(first.run_id, 1).await.expect("settled");
     assert_eq!(journal.in_flight().await.expect("readable"), []);
     drop((journal, store));
 
     let store = disk.open().await;
     let journal = store.journal();
-    let again = TakeOutcome::Ended(EndedAttempt { seq: 2, outcome: answer(), events: Vec::new() });
+    let again = TakeOutcome::Ended(EndedAttempt { seq: 2, outcome: answer(), receipt: signed, events: Vec::new() });
     assert_eq!(journal.take(&first).await.expect("remembered"), again);
     let second = next(&first);
     assert_eq!(journal.take(&second).await.expect("taken"), TakeOutcome::Fresh);
-    assert_eq!(journal.start(second.run_id, 2).await.expect("known"), StartOutcome::Ended(answer()));
+    let StartOutcome::Ended { outcome, receipt } = journal.start(second.run_id, 2).await.expect("known") else {
+        panic!("it begins again")
+    };
+    assert_eq!(outcome, answer());
+    let signed = SignedReceipt::read(&receipt.expect("of this attempt")).expect("good");
+    assert_eq!(signed.receipt.run.attempt, 2);
     assert_eq!(journal.take(&first).await.expect("known"), TakeOutcome::Stale);
 }
 
@@ -118,7 +128,7 @@ async fn a_run_cut_off_twice_executes_no_third_time_even_if_the_cut_attempts_wer
         let journal = store.journal();
         assert_eq!(journal.take(&offer).await.expect("taken"), TakeOutcome::Fresh);
         let started = journal.start(offer.run_id, offer.attempt).await.expect("known");
-        let StartOutcome::Ended(Outcome::Failed { error, .. }) = started else { panic!("{started:?}") };
+        let StartOutcome::Ended { outcome: Outcome::Failed { error, .. }, .. } = started else { panic!("{started:?}") };
         assert_eq!((error.code, error.effects, error.retryable), (RunErrorCode::Internal, Effects::None, true));
     }
 }
@@ -161,7 +171,7 @@ async fn a_run_that_was_revoked_after_it_began_to_write_is_not_executed_by_a_new
         assert_eq!(journal.take(&offer).await.expect("taken"), TakeOutcome::Fresh);
         match (journal.start(offer.run_id, offer.attempt).await.expect("known"), wanted) {
             (StartOutcome::Execute, None) => {}
-            (StartOutcome::Ended(Outcome::Failed { error, .. }), Some(effects)) => {
+            (StartOutcome::Ended { outcome: Outcome::Failed { error, .. }, .. }, Some(effects)) => {
                 assert_eq!((error.code, error.effects), (RunErrorCode::Interrupted, effects));
             }
             other => panic!("{other:?}"),
@@ -249,29 +259,94 @@ async fn what_is_not_there_cannot_start_or_finish() {
     journal.forget(id, 1).await.expect("nothing to do");
 }
 
-#[tokio::test]
-async fn what_is_remembered_stays_within_its_bounds() {
-    let disk = TestDisk::new();
-    let store = disk.open().await;
-    let journal = store.journal();
-    let offers: Vec<_> = (0..MAX_REMEMBERED_RUNS + 2 * TRIM_INTERVAL_RUNS).map(|_| offer(1)).collect();
+/// Takes, executes and settles so many runs.
+async fn settled(store: &Store, count: i64) -> Vec<Offer> {
+    let offers: Vec<_> = (0..count).map(|_| offer(1)).collect();
     for offer in &offers {
-        store
-            .lazily({
-                let o = offer.clone();
-                move |tx| take(tx, o.run_id, 1, &text(&o))
-            })
-            .await
-            .expect("taken");
-        journal.forget(offer.run_id, 1).await.expect("settled");
+        let taken = offer.clone();
+        let all = move |tx: &Transaction<'_>| {
+            let (run_id, outcome) = (taken.run_id, text(&answer()));
+            take(tx, run_id, 1, &text(&taken))?;
+            start(tx, &ReceiptSigner::from_seed([7; 32]), run_id, 1)?;
+            tx.execute(
+                "UPDATE run_journal SET status = 'finished', finish_seq = 1, outcome = ?2, events = '[]' WHERE run_id = ?1",
+                params![run_id.to_string(), outcome],
+            )?;
+            forget(tx, run_id, 1)
+        };
+        store.lazily(all).await.expect("settled");
     }
-    let kept: i64 = store
-        .lazily(|tx| Ok(tx.query_row("SELECT count(*) FROM past_run", [], |row| row.get(0))?))
-        .await
-        .expect("counted");
-    assert!((MAX_REMEMBERED_RUNS..MAX_REMEMBERED_RUNS + TRIM_INTERVAL_RUNS).contains(&kept), "{kept}");
+    offers
+}
+
+#[tokio::test]
+async fn a_run_of_days_ago_is_not_executed_again_however_many_came_after() {
+    let store = TestDisk::new().open().await;
+    let journal = store.journal();
+    let offers = settled(&store, MAX_REMEMBERED_OUTCOMES + 2 * TRIM_INTERVAL_RUNS).await;
+    let outcomes = async || {
+        let sql = "SELECT count(*), count(outcome) FROM past_run";
+        let counts = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?));
+        store.lazily(move |tx| Ok(tx.query_row(sql, [], counts)?)).await.expect("counted")
+    };
+    let (known, with_outcome) = outcomes().await;
+    assert_eq!(known, offers.len() as i64);
+    assert!((MAX_REMEMBERED_OUTCOMES..MAX_REMEMBERED_OUTCOMES + TRIM_INTERVAL_RUNS).contains(&with_outcome));
+    let TakeOutcome::Ended(ended) = journal.take(&offers[0]).await.expect("remembered") else { panic!("it ended") };
+    assert_eq!((ended.seq, ended.outcome, ended.receipt), (1, ended_before(), None));
+    // A gateway that was restored from a backup counts attempts anew, or goes on with them.
+    let again = Offer { attempt: 2, ..offers[1].clone() };
+    assert_eq!(journal.take(&again).await.expect("remembered"), TakeOutcome::Fresh);
+    let StartOutcome::Ended { outcome, .. } = journal.start(again.run_id, 2).await.expect("known") else {
+        panic!("it begins again")
+    };
+    assert_eq!(outcome, ended_before());
     let newest = offers.last().expect("many");
-    assert_eq!(journal.take(newest).await.expect("remembered"), TakeOutcome::Stale);
+    let TakeOutcome::Ended(ended) = journal.take(newest).await.expect("remembered") else { panic!("it ended") };
+    assert_eq!(ended.outcome, answer());
+}
+
+#[tokio::test]
+async fn runs_are_remembered_for_as_long_as_a_gateway_may_offer_them_and_the_newest_for_longer() {
+    let store = TestDisk::new().open().await;
+    let journal = store.journal();
+    let offers = settled(&store, MAX_REMEMBERED_OUTCOMES + 2).await;
+    let age = async |seconds: i64| {
+        let sql = "UPDATE past_run SET settled_at = (SELECT now FROM transcript_clock) - ?1";
+        store.lazily(move |tx| Ok(tx.execute(sql, [seconds])?)).await.expect("written");
+        journal.forget_old_answers().await.expect("forgotten");
+    };
+    age(REMEMBERED_SECONDS).await;
+    assert!(journal.has_ended(offers[1].run_id).await.expect("readable"));
+    age(REMEMBERED_SECONDS + 1).await;
+    assert!(!journal.has_ended(offers[1].run_id).await.expect("readable"));
+    assert!(journal.has_ended(offers[2].run_id).await.expect("readable"), "the newest stay");
+}
+
+#[tokio::test]
+async fn a_journal_says_of_no_run_that_it_took_that_it_never_had_it_and_keeps_its_name() {
+    let disk = TestDisk::new();
+    let (taken, revoked, ended) = (offer(1), offer(1), offer(1));
+    let (store, unknown) = (disk.open().await, [RunId::new(), RunId::new()]);
+    let journal = store.journal();
+    for offer in [&taken, &revoked, &ended] {
+        journal.take(offer).await.expect("taken");
+    }
+    journal.forget(revoked.run_id, 1).await.expect("forgotten");
+    journal.start(ended.run_id, 1).await.expect("started");
+    journal.finish(ended.run_id, 1, 1, &answer(), &[]).await.expect("finished");
+    journal.forget(ended.run_id, 1).await.expect("forgotten");
+    let id = journal.id().await.expect("made");
+    drop((journal, store));
+    let journal = disk.open().await.journal();
+    assert_eq!(journal.id().await.expect("kept"), id);
+    let asked = [taken.run_id, unknown[0], revoked.run_id, ended.run_id, unknown[1]];
+    assert_eq!(journal.never_had(asked.to_vec()).await.expect("readable"), unknown);
+    assert_ne!(
+        TestDisk::new().open().await.journal().id().await.expect("made"),
+        id,
+        "another database is another journal"
+    );
 }
 
 #[tokio::test]

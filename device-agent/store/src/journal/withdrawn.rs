@@ -5,7 +5,9 @@
 use deskgate_protocol::ids::RunId;
 use rusqlite::{OptionalExtension, Row, Transaction, params};
 
-use crate::settings::kept_seconds;
+use super::{MAX_REMEMBERED_OUTCOMES, REMEMBERED_SECONDS};
+use crate::settings::{GATEWAY_KEPT_SECONDS_SQL, kept_seconds};
+use crate::transcripts;
 use crate::withdrawal::{FORGOTTEN_TEXT, withdraw_answers};
 use crate::{Error, Journal, RetentionSettings};
 
@@ -13,12 +15,14 @@ use crate::{Error, Journal, RetentionSettings};
 const EXPIRED_TEXT: &str = "[This answer was forgotten: its time was over.]";
 
 impl Journal {
-    /// Deletes the answers of runs that were settled before the retention time.
+    /// Deletes the answers of runs that were settled before the retention time, and the runs that no gateway offers any
+    /// more. Call regularly.
     ///
     /// # Errors
     /// The database cannot be read or written.
     pub async fn forget_old_answers(&self) -> Result<(), Error> {
-        let kept = kept_seconds("journal", RetentionSettings::DEFAULT.journal);
+        let own = kept_seconds("journal", RetentionSettings::DEFAULT.journal);
+        let kept = format!("min({own}, {GATEWAY_KEPT_SECONDS_SQL})");
         self.store
             .durably(move |tx| {
                 tx.execute(
@@ -29,7 +33,12 @@ impl Journal {
                     ),
                     params![EXPIRED_TEXT, FORGOTTEN_TEXT],
                 )?;
-                Ok(())
+                tx.execute(
+                    "DELETE FROM past_run WHERE n <= (SELECT max(n) FROM past_run) - ?1
+                         AND settled_at < (SELECT now FROM transcript_clock) - ?2",
+                    [MAX_REMEMBERED_OUTCOMES, REMEMBERED_SECONDS],
+                )?;
+                transcripts::forget_closed(tx)
             })
             .await
     }

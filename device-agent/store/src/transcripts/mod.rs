@@ -6,7 +6,10 @@
 //! Only what the next message sees is kept, because it is other people's data: of a generation the newest
 //! `MAX_GENERATION_BYTES`, of one message or answer `MAX_PART_BYTES`, with a note in place of the middle. A
 //! conversation without messages for as many days as its owner chose ([`RetentionSettings`]) is forgotten; its next
-//! message starts anew.
+//! message starts anew. A message is kept for no longer than the gateway keeps its run.
+//!
+//! A conversation belongs to one service and one subject (`Participant`): whatever a gateway says, no other sees it or
+//! adds to it.
 
 mod clock;
 pub(super) use clock::moment;
@@ -14,11 +17,14 @@ mod shorten;
 
 use std::time::Duration;
 
-use deskgate_protocol::ids::{ConversationId, RunId};
+use deskgate_protocol::canonical::Sha256Digest;
+use deskgate_protocol::control::Offer;
+use deskgate_protocol::ids::{ConversationId, EndpointId, RunId};
 use deskgate_protocol::run::{Input, Outcome};
 use rusqlite::{OptionalExtension, Transaction, params};
+use serde::de::DeserializeOwned;
 
-use super::settings::kept_seconds;
+use super::settings::{GATEWAY_KEPT_SECONDS_SQL, kept_seconds};
 use super::{Error, Store, withdrawal};
 use crate::RetentionSettings;
 
@@ -33,6 +39,25 @@ pub struct Transcripts {
     store: Store,
     /// When this handle last advanced the time, by [`clock::moment`].
     moved_on: Option<Duration>,
+}
+
+/// What a message sees of its conversation.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Earlier {
+    /// The exchanges of its generation so far, oldest first.
+    Exchanges(Vec<TranscriptEntry>),
+    /// The conversation belongs to another service or subject. The message must not be executed.
+    OfAnother,
+}
+
+/// The service and the subject that a conversation belongs to, as a digest. A service is of one application.
+struct Participant(String);
+
+impl Participant {
+    fn of(endpoint_id: EndpointId, subject: Option<&str>) -> Self {
+        let parts = serde_json::to_vec(&(endpoint_id, subject)).expect("texts are JSON");
+        Self(Sha256Digest::of(&parts).to_string())
+    }
 }
 
 /// One message and its answer.
@@ -57,12 +82,23 @@ impl Transcripts {
         Self { store, moved_on: None }
     }
 
-    /// The exchanges of a generation so far, oldest first.
+    /// What an offered message sees of its conversation.
     ///
     /// # Errors
     /// The database cannot be read, or a message is damaged.
-    pub async fn of(&self, conversation: ConversationId, generation: u32) -> Result<Vec<TranscriptEntry>, Error> {
-        self.store.lazily(move |tx| said(tx, conversation, generation)).await
+    pub async fn seen_by(&self, offer: &Offer) -> Result<Earlier, Error> {
+        let (Some(conversation), Some(generation)) = (offer.conversation, offer.generation) else {
+            return Ok(Earlier::Exchanges(Vec::new()));
+        };
+        let participant = Participant::of(offer.endpoint_id, offer.subject.as_deref());
+        self.store
+            .lazily(move |tx| {
+                if belongs_to_another(tx, &conversation.to_string(), &participant)? {
+                    return Ok(Earlier::OfAnother);
+                }
+                said(tx, conversation, generation).map(Earlier::Exchanges)
+            })
+            .await
     }
 
     /// Replaces every exchange up to a position by one exchange with their summary. A conversation that was reset or
@@ -129,7 +165,8 @@ impl Transcripts {
             .await
     }
 
-    /// Deletes everything up to a generation, for good, also in the journal. May be repeated.
+    /// Deletes everything up to a generation, for good, also in the journal. May be repeated. It is noted as long as the
+    /// journal knows a run of the conversation; of an unknown conversation nothing is noted.
     ///
     /// # Errors
     /// The database cannot be read or written.
@@ -139,8 +176,12 @@ impl Transcripts {
                 let key = params![conversation.to_string(), generation];
                 tx.execute("DELETE FROM transcript WHERE conversation_id = ?1 AND generation <= ?2", key)?;
                 tx.execute(
-                    "INSERT INTO closed_generation (conversation_id, generation) VALUES (?1, ?2)
-                     ON CONFLICT (conversation_id) DO UPDATE SET generation = max(generation, excluded.generation)",
+                    &format!(
+                        "INSERT INTO closed_generation (conversation_id, generation)
+                         SELECT c.conversation_id, c.generation FROM (SELECT ?1 AS conversation_id, ?2 AS generation) c
+                         WHERE {IS_KNOWN_SQL}
+                         ON CONFLICT (conversation_id) DO UPDATE SET generation = max(generation, excluded.generation)"
+                    ),
                     key,
                 )?;
                 withdrawal::withdraw_answers(tx, &conversation.to_string(), generation)
@@ -149,12 +190,24 @@ impl Transcripts {
     }
 }
 
-/// Records the result of a message, which its entry in the journal identifies. An unknown run is skipped.
+/// Whether the journal knows a run of a closed generation `c`, as SQL.
+const IS_KNOWN_SQL: &str = "(EXISTS (SELECT 1 FROM past_run p WHERE p.conversation_id = c.conversation_id)
+    OR EXISTS (SELECT 1 FROM run_journal j WHERE j.offer ->> '$.conversation' = c.conversation_id))";
+
+/// Forgets the closed generations of conversations that the journal knows no more.
+pub(super) fn forget_closed(tx: &Transaction<'_>) -> Result<(), Error> {
+    tx.execute(&format!("DELETE FROM closed_generation AS c WHERE NOT {IS_KNOWN_SQL}"), [])?;
+    Ok(())
+}
+
+/// Records the result of a message, which its entry in the journal identifies. An unknown run is skipped, and a message
+/// of no generation, which no honest gateway offers: nothing could follow it.
 pub(super) fn note(tx: &Transaction<'_>, run_id: RunId, outcome: &Outcome) -> Result<(), Error> {
     let message = tx
         .prepare_cached(
-            "SELECT offer ->> '$.conversation', offer ->> '$.generation', offer -> '$.input'
-             FROM run_journal WHERE run_id = ?1 AND offer ->> '$.conversation' IS NOT NULL AND NOT EXISTS (
+            "SELECT offer ->> '$.conversation', offer ->> '$.generation', offer
+             FROM run_journal WHERE run_id = ?1 AND offer ->> '$.conversation' IS NOT NULL
+                 AND offer ->> '$.generation' > 0 AND NOT EXISTS (
                  SELECT 1 FROM closed_generation c
                  WHERE c.conversation_id = offer ->> '$.conversation' AND c.generation >= offer ->> '$.generation')",
         )?
@@ -162,20 +215,31 @@ pub(super) fn note(tx: &Transaction<'_>, run_id: RunId, outcome: &Outcome) -> Re
             Ok((row.get::<_, String>(0)?, row.get::<_, u32>(1)?, row.get::<_, String>(2)?))
         })
         .optional()?;
-    let Some((conversation, generation, input)) = message else { return Ok(()) };
-    let input = write(read(&input)?);
+    let Some((conversation, generation, offer)) = message else { return Ok(()) };
+    let Offer { input, endpoint_id, subject, .. } = read(&offer)?;
+    let (input, participant) = (write(input), Participant::of(endpoint_id, subject.as_deref()));
+    if belongs_to_another(tx, &conversation, &participant)? {
+        return Ok(());
+    }
+    tx.prepare_cached("UPDATE transcript SET participant = ?2 WHERE conversation_id = ?1 AND participant IS NULL")?
+        .execute([&conversation, &participant.0])?;
     let answer = match outcome {
         Outcome::Succeeded { result, .. } => &shorten::text(&result.text, MAX_PART_BYTES),
         Outcome::Failed { .. } => "[This request failed and has no answer.]",
         Outcome::Cancelled { .. } => "[This request was stopped and has no answer.]",
     };
     tx.prepare_cached(
-        "INSERT INTO transcript (run_id, conversation_id, generation, input, answer, said_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, (SELECT now FROM transcript_clock))
+        "INSERT INTO transcript (run_id, conversation_id, generation, input, answer, participant, said_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, (SELECT now FROM transcript_clock))
          ON CONFLICT (run_id) DO UPDATE SET answer = excluded.answer",
     )?
-    .execute(params![run_id.to_string(), conversation, generation, input, answer])?;
+    .execute(params![run_id.to_string(), conversation, generation, input, answer, participant.0])?;
     trim(tx, &conversation, generation)
+}
+
+fn belongs_to_another(tx: &Transaction<'_>, conversation: &str, participant: &Participant) -> Result<bool, Error> {
+    let sql = "SELECT 1 FROM transcript WHERE conversation_id = ?1 AND participant <> ?2";
+    Ok(tx.prepare_cached(sql)?.exists([conversation, &participant.0])?)
 }
 
 /// Deletes what no later message will see.
@@ -198,6 +262,12 @@ fn silence() -> String {
 }
 
 fn forget_silent(tx: &Transaction<'_>) -> Result<(), Error> {
+    tx.execute(
+        &format!(
+            "DELETE FROM transcript WHERE said_at < (SELECT now FROM transcript_clock) - {GATEWAY_KEPT_SECONDS_SQL}"
+        ),
+        [],
+    )?;
     let silent: Vec<String> = tx
         .prepare(&format!(
             "SELECT conversation_id FROM transcript GROUP BY conversation_id
@@ -218,6 +288,7 @@ fn said(tx: &Transaction<'_>, conversation: ConversationId, generation: u32) -> 
         "SELECT input, answer, n FROM transcript WHERE conversation_id = ?1 AND generation = ?2
              AND (SELECT max(said_at) FROM transcript WHERE conversation_id = ?1)
                  >= (SELECT now FROM transcript_clock) - {}
+             AND said_at >= (SELECT now FROM transcript_clock) - {GATEWAY_KEPT_SECONDS_SQL}
          ORDER BY n",
         silence()
     ))?;
@@ -238,8 +309,8 @@ fn write(input: Input) -> String {
         .expect("a message is text and JSON, and is cut between characters")
 }
 
-fn read(input: &str) -> Result<Input, Error> {
-    serde_json::from_str(input).map_err(|error| Error::damaged("a message of a transcript")(error.to_string()))
+fn read<T: DeserializeOwned>(message: &str) -> Result<T, Error> {
+    serde_json::from_str(message).map_err(|error| Error::damaged("a message of a transcript")(error.to_string()))
 }
 
 #[cfg(test)]

@@ -1,17 +1,20 @@
 //! What a message sees of a conversation, what is stored, and when it is forgotten.
 
-use deskgate_protocol::canonical::Sha256Digest;
-use deskgate_protocol::control::Offer;
-use deskgate_protocol::ids::EndpointId;
+use std::sync::LazyLock;
+
+use deskgate_protocol::receipt::jws::ReceiptSigner;
 use deskgate_protocol::run::{Effects, FinishReason, RunResult, Usage};
 
 use super::*;
+
+/// The service that the conversations belong to.
+static SERVICE: LazyLock<EndpointId> = LazyLock::new(EndpointId::new);
 
 fn message(conversation: ConversationId, generation: u32, text: &str) -> Offer {
     Offer {
         run_id: RunId::new(),
         attempt: 1,
-        endpoint_id: EndpointId::new(),
+        endpoint_id: *SERVICE,
         endpoint_version: 1,
         definition_sha256: Sha256Digest::of(b"definition"),
         subject: Some("customer-91".to_owned()),
@@ -38,15 +41,29 @@ async fn finished(store: &Store, offer: &Offer, outcome: &Outcome) {
     }
 }
 
+/// What a message sees of its conversation, which has to be its own.
+async fn seen_by(store: &Store, offer: &Offer) -> Vec<TranscriptEntry> {
+    match store.transcripts().seen_by(offer).await.expect("readable") {
+        Earlier::Exchanges(earlier) => earlier,
+        Earlier::OfAnother => panic!("it belongs to another"),
+    }
+}
+
 async fn lines(store: &Store, conversation: ConversationId, generation: u32) -> Vec<String> {
-    let said = store.transcripts().of(conversation, generation).await.expect("readable");
-    said.into_iter().map(|said| format!("{} -> {}", said.input.text, said.answer)).collect()
+    seen_by(store, &message(conversation, generation, "next"))
+        .await
+        .into_iter()
+        .map(|said| format!("{} -> {}", said.input.text, said.answer))
+        .collect()
 }
 
 #[tokio::test]
 async fn a_generation_sees_its_own_messages_in_their_order_until_it_is_closed() {
     let home = tempfile::tempdir().expect("temporary folder");
-    let store = Store::open(home.path().join("deskgate.db")).await.expect("opens");
+    let store = Store::open(home.path().join("deskgate.db"))
+        .await
+        .expect("opens")
+        .signing_with(ReceiptSigner::from_seed([7; 32]));
     let (ours, other) = (ConversationId::new(), ConversationId::new());
     finished(&store, &message(ours, 1, "one"), &answered("1")).await;
     finished(&store, &message(other, 1, "elsewhere"), &answered("x")).await;
@@ -66,13 +83,32 @@ async fn a_generation_sees_its_own_messages_in_their_order_until_it_is_closed() 
 }
 
 /// Opens a store in a fresh folder, which must be held as long as the store.
+#[tokio::test]
+async fn a_message_of_no_generation_ends_like_any_other_and_nobody_sees_it() {
+    let (store, _home) = store().await;
+    let conversation = ConversationId::new();
+    let none = Offer { generation: None, ..message(conversation, 1, "none") };
+    for offer in [message(conversation, 0, "zero"), none] {
+        finished(&store, &offer, &answered("x")).await;
+    }
+    for generation in [0, 1] {
+        assert_eq!(lines(&store, conversation, generation).await, [""; 0]);
+    }
+}
+
 async fn store() -> (Store, tempfile::TempDir) {
     let home = tempfile::tempdir().expect("temporary folder");
-    (Store::open(home.path().join("deskgate.db")).await.expect("opens"), home)
+    (
+        Store::open(home.path().join("deskgate.db"))
+            .await
+            .expect("opens")
+            .signing_with(ReceiptSigner::from_seed([7; 32])),
+        home,
+    )
 }
 
 async fn seen(store: &Store, conversation: ConversationId) -> Vec<TranscriptEntry> {
-    store.transcripts().of(conversation, 1).await.expect("readable")
+    seen_by(store, &message(conversation, 1, "next")).await
 }
 
 #[tokio::test]
@@ -280,4 +316,81 @@ async fn nothing_of_a_forgotten_conversation_stays_in_the_file_and_its_runs_stay
     for text in ["reset", "silent", "late"] {
         assert!(!holds(&format!("question-{text}")) && !holds(&format!("answer-{text}")), "{text}");
     }
+}
+
+#[tokio::test]
+async fn another_service_or_subject_sees_nothing_of_a_conversation_and_adds_nothing_to_it() {
+    let (store, _home) = store().await;
+    let conversation = ConversationId::new();
+    let own = message(conversation, 1, "one");
+    let others = [
+        Offer { subject: Some("customer-92".to_owned()), run_id: RunId::new(), ..own.clone() },
+        Offer { subject: None, run_id: RunId::new(), ..own.clone() },
+        Offer { endpoint_id: EndpointId::new(), run_id: RunId::new(), ..own.clone() },
+        Offer { subject: None, generation: Some(2), run_id: RunId::new(), ..own.clone() },
+    ];
+    finished(&store, &own, &answered("secret")).await;
+    for other in &others {
+        assert_eq!(store.transcripts().seen_by(other).await.expect("readable"), Earlier::OfAnother);
+        // It was under way when the conversation became the first one's.
+        finished(&store, other, &answered("planted")).await;
+    }
+    assert_eq!(lines(&store, conversation, 1).await, ["one -> secret"]);
+    assert_eq!(store.transcripts_kept().await, 1);
+    // What was kept before belongs to whoever goes on with it first.
+    let unbound = "UPDATE transcript SET participant = NULL";
+    store.lazily(move |tx| Ok(tx.execute(unbound, [])?)).await.expect("written");
+    assert_eq!(seen_by(&store, &others[1]).await.len(), 1);
+    finished(&store, &message(conversation, 1, "two"), &answered("2")).await;
+    assert_eq!(store.transcripts().seen_by(&others[1]).await.expect("readable"), Earlier::OfAnother);
+}
+
+#[tokio::test]
+async fn nothing_is_kept_for_longer_than_the_gateway_keeps_the_run() {
+    let (store, _home) = store().await;
+    let conversation = ConversationId::new();
+    let offers = ["old", "new"].map(|text| message(conversation, 1, text));
+    for offer in &offers {
+        finished(&store, offer, &answered("said")).await;
+        store.journal().forget(offer.run_id, 1).await.expect("settled");
+    }
+    store
+        .lazily(|tx| {
+            tx.execute("UPDATE transcript SET said_at = said_at - 86401 WHERE input LIKE '%old%'", [])?;
+            Ok(tx.execute("UPDATE past_run SET settled_at = settled_at - 86401 WHERE n = 1", [])?)
+        })
+        .await
+        .expect("written");
+    let forget = async || {
+        store.transcripts().forget_now().await.expect("forgotten");
+        store.journal().forget_old_answers().await.expect("forgotten");
+        (store.transcripts_kept().await, store.journal().answers_older_than(0).await.expect("counted").0)
+    };
+    store.settings().set_gateway_retention(None).await.expect("noted");
+    assert_eq!(forget().await, (2, 2), "its owner alone decides");
+    store.settings().set_gateway_retention(Some(86400)).await.expect("noted");
+    assert_eq!(lines(&store, conversation, 1).await, ["new -> said"], "nobody sees it from now on");
+    assert_eq!(forget().await, (1, 1));
+    store.settings().set_gateway_retention(Some(u64::MAX)).await.expect("noted");
+    assert_eq!(forget().await, (1, 1));
+}
+
+#[tokio::test]
+async fn resets_are_noted_only_of_conversations_that_the_journal_knows() {
+    let (store, _home) = store().await;
+    let noted = async || {
+        let sql = "SELECT count(*) FROM closed_generation";
+        store.lazily(move |tx| Ok(tx.query_row(sql, [], |row| row.get::<_, i64>(0))?)).await.expect("counted")
+    };
+    store.transcripts().close(ConversationId::new(), 1).await.expect("nothing to close");
+    assert_eq!(noted().await, 0);
+    let known = message(ConversationId::new(), 1, "one");
+    finished(&store, &known, &answered("1")).await;
+    store.transcripts().close(known.conversation.expect("one"), 1).await.expect("closed");
+    store.journal().forget(known.run_id, 1).await.expect("settled");
+    store.journal().forget_old_answers().await.expect("swept");
+    assert_eq!(noted().await, 1);
+    store.lazily(|tx| Ok(tx.execute("DELETE FROM past_run", [])?)).await.expect("written");
+    store.journal().forget_old_answers().await.expect("swept");
+    assert_eq!(noted().await, 0);
 }

@@ -66,14 +66,20 @@ impl FakeGateway {
             nonce: &nonce,
             gateway_version: &self.version,
             device_version: &hello.device_version,
+            server: hello.server.as_ref().expect("a device says whom it recognised"),
         };
         assert!(proof.verify(&hello.public_key, &hello.signature), "the proof holds");
         if let Some(refused) = &self.refuse {
             side.send(&GatewayFrame::Refused(refused.clone())).await;
             return None;
         }
-        let policy =
-            Policy { heartbeat_ms: self.heartbeat_ms, lease_ms: 45_000, offer_ms: 15_000, unacknowledged_events: 64 };
+        let policy = Policy {
+            heartbeat_ms: self.heartbeat_ms,
+            lease_ms: 45_000,
+            offer_ms: 15_000,
+            unacknowledged_events: 64,
+            retention_s: None,
+        };
         let proof = HostKeyProof {
             gateway_id: self.id,
             nonce: hello.nonce.as_deref().expect("a device has its own nonce"),
@@ -84,7 +90,7 @@ impl FakeGateway {
             signature: proof.sign(signer),
         };
         let host_keys = self.host_keys.iter().map(announce).collect();
-        let welcome = Welcome { device_id: DeviceId::new(), epoch: 1, protocol: 1, policy, host_keys };
+        let welcome = Welcome { device_id: DeviceId::new(), epoch: 1, protocol: PROTOCOL_RANGE.max, policy, host_keys };
         side.send(&GatewayFrame::Welcome(welcome)).await;
         Some(side)
     }

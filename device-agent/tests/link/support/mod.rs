@@ -1,6 +1,7 @@
 //! Support for the tests: a small gateway, the gateway's own tunnel on a real port, and a real sshd.
 
 pub mod gateway;
+pub mod raw_ssh;
 pub mod server;
 pub mod sshd;
 
@@ -9,7 +10,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use deskgate::identity::DeviceKey;
-use deskgate::link::{Connector, Credentials, HostPin, LinkError, Session, Ssh, connect_once};
+use deskgate::link::{
+    Connector, Credentials, FollowedKeysFile, HostPin, LinkError, Session, Ssh, announced_keys, connect_once,
+};
+use deskgate_protocol::identity::PublicKey;
 use deskgate_protocol::secret::ControlToken;
 
 pub const CONTROL_SOCKET_PATH: &str = "/run/deskgate/control.sock";
@@ -34,12 +38,23 @@ pub fn ssh(port: u16, pin: HostPin) -> Ssh {
     }
 }
 
+/// Where a device keeps the keys that a server announces.
+pub fn followed(path: std::path::PathBuf) -> FollowedKeysFile {
+    FollowedKeysFile { path, pin_count: 0, read_only: false }
+}
+
+/// The keys that are trusted in place of the pinned one.
+pub fn trusted_keys(ssh: &Ssh) -> Option<Vec<PublicKey>> {
+    let keys = announced_keys::trusted_keys(ssh).expect("the record is readable")?;
+    Some(keys.iter().map(|followed| followed.key).collect())
+}
+
 pub fn pinned(fingerprint: &str) -> HostPin {
     HostPin::Fingerprint(fingerprint.parse().expect("a fingerprint"))
 }
 
 pub fn credentials(key: &DeviceKey, token: &ControlToken) -> Credentials {
-    Credentials { key: key.clone(), token: Some(token.clone()) }
+    Credentials { key: key.clone(), token: Some(token.clone()), known_gateways: None, journal_id: None }
 }
 
 pub async fn connect(ssh: Ssh, credentials: &Credentials) -> Result<Session, LinkError> {

@@ -25,6 +25,10 @@ impl PairedKeys {
     pub fn set(&self, key: &DeviceKey, verdict: KeyStatus) {
         self.0.lock().expect("no panic").insert(key.public_key(), verdict);
     }
+
+    pub fn admit(&self, key: PublicKey) {
+        self.0.lock().expect("no panic").insert(key, KeyStatus::Admit);
+    }
 }
 
 impl KeyAdmission for PairedKeys {

@@ -71,34 +71,7 @@ impl BashTool {
 
 impl Tool for BashTool {
     fn spec(&self) -> ToolSpec {
-        let network = match self.network {
-            Network::None => "There is no network.",
-            Network::Host => "The network can be used.",
-        };
-        ToolSpec {
-            name: ToolName::Bash.to_string(),
-            description: format!(
-                "Runs a shell command in the working directory, in a sandbox. Only the working directory and /tmp can be \
-                 written; version control's own folders cannot. Home folders are not visible. {network} Every call is a \
-                 fresh shell in the working directory; /tmp stays from call to call. What a command started ends with \
-                 it: there is no background mode. Standard input is empty. Long output is cut in its middle."
-            ),
-            parameters: json!({
-                "type": "object",
-                "properties": {
-                    "command": { "type": "string", "description": "The command." },
-                    "timeout": {
-                        "type": "integer",
-                        "minimum": 1,
-                        "maximum": MAX_TIMEOUT_MS,
-                        "description": format!("Milliseconds it may take. Default: {DEFAULT_TIMEOUT_MS}.")
-                    },
-                    "description": { "type": "string", "description": "What the command does, in a few words." }
-                },
-                "required": ["command"],
-                "additionalProperties": false
-            }),
-        }
+        spec(self.network)
     }
 
     fn kind(&self) -> ToolKind {
@@ -136,6 +109,39 @@ impl Tool for BashTool {
                 }
             }
         })
+    }
+}
+
+/// What the model is told of it. Needs no sandbox.
+pub fn spec(network: Network) -> ToolSpec {
+    let network = match network {
+        Network::None => "There is no network.",
+        Network::Host => "The network can be used.",
+    };
+    ToolSpec {
+        name: ToolName::Bash.to_string(),
+        description: format!(
+            "Runs a shell command in the working directory, in a sandbox. Only the working directory and /tmp can be \
+                 written; version control's own folders and the empty read-only files and folders with names such as .envrc and .vscode \
+                 cannot: they stand for what is protected. Home folders are not visible. {network} Every call is a \
+                 fresh shell in the working directory; /tmp stays from call to call. What a command started ends with \
+                 it: there is no background mode. Standard input is empty. Long output is cut in its middle."
+        ),
+        parameters: json!({
+            "type": "object",
+            "properties": {
+                "command": { "type": "string", "description": "The command." },
+                "timeout": {
+                    "type": "integer",
+                    "minimum": 1,
+                    "maximum": MAX_TIMEOUT_MS,
+                    "description": format!("Milliseconds it may take. Default: {DEFAULT_TIMEOUT_MS}.")
+                },
+                "description": { "type": "string", "description": "What the command does, in a few words." }
+            },
+            "required": ["command"],
+            "additionalProperties": false
+        }),
     }
 }
 

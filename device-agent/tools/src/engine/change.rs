@@ -13,7 +13,7 @@ use rustix::fs::{Access, AtFlags, Mode, OFlags};
 use super::access::{AccessError, FileKind};
 use super::attributes::OriginalFile;
 use super::resolved_path::ResolvedPath;
-use super::seen_files::{ContentDigest, MAX_CHANGED_FILE_BYTES, SeenFiles};
+use super::seen_files::{ContentDigest, MAX_CHANGED_FILE_BYTES, PlannedFrom, SeenBy, SeenFiles};
 use super::workspace::{LinkPolicy, Workspace, open_below};
 use super::{diff, guard, replace};
 
@@ -23,6 +23,8 @@ pub(crate) enum ChangeError {
     Access(AccessError),
     /// Refused by a rule of the tool, in words for the model.
     Rule(String),
+    /// What the change was planned from has changed since. Nothing was done.
+    Outdated(String),
 }
 
 impl From<AccessError> for ChangeError {
@@ -42,6 +44,18 @@ impl ChangeError {
         match self {
             Self::Access(error) => Err(error),
             Self::Rule(text) => Ok(ToolOutput::error(text)),
+            Self::Outdated(text) => Ok(ToolOutput::outdated(text)),
+        }
+    }
+
+    /// The same error of a call that could be planned a moment ago: the disk has changed since.
+    pub(crate) fn after_its_plan(self) -> Self {
+        match self {
+            Self::Rule(text) => Self::Outdated(text),
+            Self::Access(error) if !matches!(error, AccessError::Gone | AccessError::Stopped) => {
+                Self::Outdated(error.to_string())
+            }
+            other => other,
         }
     }
 }
@@ -54,7 +68,12 @@ pub(crate) struct ChangeTarget<'a> {
 
 impl<'a> ChangeTarget<'a> {
     /// Resolves the path and applies every rule for changing a file.
-    pub(crate) fn find(workspace: &'a Workspace, known: &SeenFiles, file_path: &str) -> Result<Self, ChangeError> {
+    pub(crate) fn find(
+        workspace: &'a Workspace,
+        known: &SeenFiles,
+        seen_by: SeenBy,
+        file_path: &str,
+    ) -> Result<Self, ChangeError> {
         let plain = workspace.relative_without_links(file_path)?;
         // Such an ending names a directory.
         let asks_for_directory = matches!(file_path.rsplit('/').next(), Some("" | "." | ".."));
@@ -68,6 +87,7 @@ impl<'a> ChangeTarget<'a> {
         }
         let original = read(&resolved)?;
         match known.of(&resolved.path()) {
+            _ if seen_by == SeenBy::Person => {}
             Some(seen) if seen == Sha256Digest::of(original.text.as_bytes()) => {}
             Some(_) => {
                 return Err(ChangeError::rule("The file changed since it was read in this run. Read it again first."));
@@ -143,22 +163,25 @@ impl FileChange<'_> {
         Plan { place, shown: PlanPreview::Change { before: self.before(), after, diff } }
     }
 
-    /// Makes the change. `planned`: the content that the previewed change was based on, if there was a preview.
-    pub(crate) fn make(self, known: &SeenFiles, planned: Option<ContentDigest>) -> Result<PathBuf, ChangeError> {
-        if planned.is_some_and(|planned| planned != self.before()) {
-            return Err(ChangeError::rule(
-                "The file changed after this call was prepared. Read it again, and call again.",
-            ));
+    /// Makes the change. `planned`: what the previewed change was based on, if there was a preview.
+    pub(crate) fn make(self, known: &SeenFiles, planned: Option<PlannedFrom>) -> Result<PathBuf, ChangeError> {
+        const CHANGED_TEXT: &str = "The file changed after this call was prepared. Read it again, and call again.";
+        if planned.is_some_and(|planned| planned.content != self.before()) {
+            return Err(ChangeError::Outdated(CHANGED_TEXT.to_owned()));
         }
         let Self { target: ChangeTarget { resolved, original }, after, .. } = self;
         let path = resolved.path();
         match original {
             Some(mut original) => {
                 let name = resolved.name().unwrap_or_default();
-                replace::replace(resolved.directory(), name, &mut original, after.as_bytes())?;
+                replace::replace(resolved.directory(), name, &mut original, after.as_bytes())
             }
-            None => create(&resolved, after.as_bytes())?,
+            None => create(&resolved, after.as_bytes()),
         }
+        .map_err(|error| match error {
+            AccessError::Changed => ChangeError::Outdated(CHANGED_TEXT.to_owned()),
+            error => ChangeError::Access(error),
+        })?;
         known.record_seen(path.clone(), Sha256Digest::of(after.as_bytes()));
         Ok(path)
     }

@@ -45,7 +45,10 @@ impl WorkspaceGuard {
             return Err(WorkspaceError::Own);
         }
         let protected = ProtectedPaths::new(options.protected).map_err(WorkspaceError::Protected)?;
-        let real = options.directory.canonicalize().map_err(WorkspaceError::Io)?;
+        let real = match options.expected {
+            Some(expected) => expected.real_path.clone(),
+            None => options.directory.canonicalize().map_err(WorkspaceError::Io)?,
+        };
         let within_internals = real.iter().any(is_internal) || looks_internal(root.as_fd(), None);
         Ok(Self { own, protected, within_internals })
     }
@@ -60,9 +63,9 @@ impl WorkspaceGuard {
         metadata.nlink() > 1 && self.own.contains(&(metadata.dev(), metadata.ino()))
     }
 
-    /// Whether the service's owner protects a file or a folder; its path has neither `.` nor `..`.
-    pub(crate) fn is_protected(&self, path: &Path, is_folder: bool) -> bool {
-        self.protected.covers_all_of(path, is_folder)
+    /// What is protected here beside version control's own folders.
+    pub(crate) fn protected(&self) -> &ProtectedPaths {
+        &self.protected
     }
 
     /// Whether the working directory itself belongs to version control.

@@ -16,6 +16,7 @@ pub(crate) mod diff;
 pub(crate) mod display;
 pub(crate) mod guard;
 pub(crate) mod hits;
+pub mod identity;
 pub(crate) mod ignore_rules;
 pub(crate) mod nearest;
 pub(crate) mod output;

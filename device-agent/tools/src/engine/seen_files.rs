@@ -18,7 +18,23 @@ pub(crate) type ContentDigest = Option<Sha256Digest>;
 #[derive(Debug, Default)]
 pub(crate) struct SeenFiles {
     read: Mutex<HashMap<PathBuf, Sha256Digest>>,
-    planned: Mutex<HashMap<Sha256Digest, ContentDigest>>,
+    planned: Mutex<HashMap<Sha256Digest, PlannedFrom>>,
+}
+
+/// What the newest plan of a call was made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PlannedFrom {
+    pub(crate) content: ContentDigest,
+    pub(crate) seen_by: SeenBy,
+}
+
+/// Who has to have seen a file before a call changes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SeenBy {
+    /// The run, which has read it.
+    Run,
+    /// A person, who is shown what would change.
+    Person,
 }
 
 impl SeenFiles {
@@ -32,15 +48,15 @@ impl SeenFiles {
         lock(&self.read).get(path).copied()
     }
 
-    /// Records that a plan of exactly this call was made from this content.
-    pub(crate) fn record_plan(&self, call: &Value, from: ContentDigest) {
+    /// Records what a plan of exactly this call was made from.
+    pub(crate) fn record_plan(&self, call: &Value, from: PlannedFrom) {
         if let Ok(call) = Sha256Digest::of_json(call) {
             lock(&self.planned).insert(call, from);
         }
     }
 
-    /// The content behind the newest plan of exactly this call; it is returned once.
-    pub(crate) fn take_plan(&self, call: &Value) -> Option<ContentDigest> {
+    /// What the newest plan of exactly this call was made from; it is returned once.
+    pub(crate) fn take_plan(&self, call: &Value) -> Option<PlannedFrom> {
         lock(&self.planned).remove(&Sha256Digest::of_json(call).ok()?)
     }
 }

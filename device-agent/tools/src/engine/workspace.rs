@@ -18,14 +18,15 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Component, Path, PathBuf};
 
-use deskgate_definition::Network;
 use deskgate_definition::approvals::HiddenPaths;
+use deskgate_definition::{FolderIdentity, Network};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
 pub use super::access::{AccessError, FileKind};
 use super::guard::WorkspaceGuard;
 use super::resolved_path::ResolvedPath;
+use super::{display, identity};
 
 /// How often an access is tried again after a signal interrupted it.
 const MAX_OPEN_ATTEMPTS: usize = 64;
@@ -42,6 +43,9 @@ pub enum WorkspaceError {
     /// The agent's user may not list it.
     #[error("the working directory is not readable for the account that the agent runs as")]
     NotReadable,
+    /// It is another folder than the one that the service was published with, or is reached through a link by now.
+    #[error("{} is another folder than the one that was checked", display::name(.0))]
+    Replaced(PathBuf),
     /// It is the folder in which the agent keeps its keys.
     #[error("the working directory is the agent's own folder, or lies in it")]
     Own,
@@ -87,10 +91,22 @@ pub struct WorkspaceOptions<'a> {
     pub directory: &'a Path,
     /// The agent's own folder: neither read nor changed, wherever it is and by whatever path it is reached.
     pub own_folder: &'a Path,
+    /// The folder that the service was published with: opened by its real path, and no other one. `None`: whatever folder
+    /// is there.
+    pub expected: Option<&'a FolderIdentity>,
+    /// The real paths of other services' folders: commands cannot move or replace those that lie inside.
+    pub others: &'a [PathBuf],
     /// What the service's owner protects from change; see [`deskgate_definition::ProtectedPaths`].
     pub protected: &'a [String],
     /// The network that commands have.
     pub network: Network,
+}
+
+impl<'a> WorkspaceOptions<'a> {
+    /// Whatever folder is at a path now, with nothing protected beyond what always is, and no network.
+    pub fn of(directory: &'a Path, own_folder: &'a Path) -> Self {
+        Self { directory, own_folder, expected: None, others: &[], protected: &[], network: Network::None }
+    }
 }
 
 /// An open working directory.
@@ -100,6 +116,8 @@ pub struct Workspace {
     path: PathBuf,
     guard: WorkspaceGuard,
     hidden: HiddenPaths,
+    /// The folders of other services inside, by their paths below this one.
+    inner: Vec<PathBuf>,
 }
 
 impl Workspace {
@@ -109,10 +127,24 @@ impl Workspace {
     /// Why the directory cannot be used.
     pub fn open(options: WorkspaceOptions<'_>) -> Result<Self, WorkspaceError> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = rustix::fs::open(options.directory, flags, Mode::empty())?;
+        let root = match options.expected {
+            Some(expected) => identity::open(expected)?,
+            None => rustix::fs::open(options.directory, flags, Mode::empty())?,
+        };
         open_below(&root, Path::new("."), OFlags::RDONLY | OFlags::DIRECTORY)?;
         let guard = WorkspaceGuard::new(&root, options)?;
-        Ok(Self { root, path: options.directory.to_owned(), guard, hidden: HiddenPaths::default() })
+        let real = match options.expected {
+            Some(expected) => expected.real_path.clone(),
+            None => options.directory.canonicalize().map_err(WorkspaceError::Io)?,
+        };
+        let below = |other: &PathBuf| Some(other.strip_prefix(&real).ok()?.to_owned());
+        let inner = options.others.iter().filter_map(below).filter(|inner| !inner.as_os_str().is_empty()).collect();
+        Ok(Self { root, path: options.directory.to_owned(), guard, hidden: HiddenPaths::default(), inner })
+    }
+
+    /// The folders of other services inside this one, by their paths below it.
+    pub(crate) fn inner(&self) -> &[PathBuf] {
+        &self.inner
     }
 
     /// The same directory for a tool from which some paths are hidden, however they are reached.
@@ -121,7 +153,8 @@ impl Workspace {
     /// [`WorkspaceError::Io`]: the handle of the directory cannot be duplicated.
     pub fn with_hidden(&self, hidden: HiddenPaths) -> Result<Self, WorkspaceError> {
         let root = self.root.try_clone().map_err(WorkspaceError::Io)?;
-        Ok(Self { root, path: self.path.clone(), guard: self.guard.clone(), hidden })
+        let (path, guard, inner) = (self.path.clone(), self.guard.clone(), self.inner.clone());
+        Ok(Self { root, path, guard, hidden, inner })
     }
 
     /// Whether a path, relative to the directory and free of links, is hidden.

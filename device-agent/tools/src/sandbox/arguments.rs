@@ -30,7 +30,7 @@ const ETC_ENTRIES: [&str; 34] = [
 const ETC_PREFIXES: [&str; 2] = ["java-", "python3"];
 
 /// The complete environment of a command.
-const COMMAND_ENVIRONMENT: [(&str, &str); 8] = [
+const COMMAND_ENVIRONMENT: [(&str, &str); 9] = [
     ("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"),
     ("HOME", "/tmp"),
     ("TMPDIR", "/tmp"),
@@ -39,7 +39,13 @@ const COMMAND_ENVIRONMENT: [(&str, &str); 8] = [
     ("SHELL", "/bin/sh"),
     ("LANG", "C.UTF-8"),
     ("TERM", "dumb"),
+    ("GIT_CONFIG_SYSTEM", GIT_SETTINGS_PATH),
 ];
+
+/// Where Git reads settings of the whole system, and those that stand there: it does not list stand-ins as new files.
+const GIT_SETTINGS_PATH: &str = "/etc/gitconfig";
+const GIT_IGNORED_PATH: &str = "/etc/gitignore";
+pub(super) const GIT_SETTINGS: &str = "[core]\n\texcludesFile = /etc/gitignore\n";
 
 /// The path at which a command sees the private temporary folder.
 pub(super) const TMP_PATH: &str = "/tmp";
@@ -70,6 +76,9 @@ pub(super) struct SandboxParts<'a> {
     /// The folders in the working directory on the way to protected paths, outer ones first.
     pub(super) folders: &'a [ProtectedPlace],
     pub(super) protected: [&'a [ProtectedPlace]; 2],
+    /// The text of [`GIT_SETTINGS`], and what Git does not list then.
+    pub(super) git_settings: BorrowedFd<'a>,
+    pub(super) ignored: Option<BorrowedFd<'a>>,
     pub(super) filter: BorrowedFd<'a>,
     pub(super) network: Network,
 }
@@ -85,6 +94,10 @@ impl<'a> BwrapArguments<'a> {
         arguments.mount("--bind-fd", parts.working_directory, parts.at);
         arguments.mount_all("--bind-fd", parts.folders, parts.at);
         arguments.mount_all("--ro-bind-fd", parts.protected.into_iter().flatten(), parts.at);
+        if let Some(ignored) = parts.ignored {
+            arguments.mount("--ro-bind-data", parts.git_settings, Path::new(GIT_SETTINGS_PATH));
+            arguments.mount("--ro-bind-data", ignored, Path::new(GIT_IGNORED_PATH));
+        }
         // Last, because mounting needs it writable: the root itself is memory without a bound.
         arguments.add(["--remount-ro", "/"]);
         arguments.add([OsStr::new("--chdir"), parts.at.as_os_str()]);

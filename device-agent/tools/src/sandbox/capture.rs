@@ -11,6 +11,7 @@ pub struct Capture {
     head: Vec<u8>,
     tail: VecDeque<u8>,
     left_out: u64,
+    notes: Vec<String>,
 }
 
 impl Capture {
@@ -24,6 +25,11 @@ impl Capture {
         self.left_out += over as u64;
     }
 
+    /// Adds a sentence behind the output.
+    pub(super) fn note(&mut self, sentence: &str) {
+        self.notes.push(format!("({sentence})"));
+    }
+
     /// Text that is safe to show: UTF-8, with a question mark for each invalid byte and for each control character but
     /// tab and line feed. Carriage returns are left out. A notice gives the size of a gap.
     pub fn text(mut self) -> String {
@@ -32,6 +38,12 @@ impl Capture {
             text.push_str(&format!("\n\n({} bytes of output are left out here)\n\n", self.left_out));
         }
         text.push_str(&safe(self.tail.make_contiguous()));
+        for note in &self.notes {
+            if !text.is_empty() {
+                text.push_str("\n\n");
+            }
+            text.push_str(&safe(note.as_bytes()));
+        }
         text
     }
 }

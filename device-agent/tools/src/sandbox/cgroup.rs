@@ -42,6 +42,9 @@ impl ControlGroup {
             set("memory.max", limits.memory).ok()?;
             // A kernel without swap accounting has no such file.
             let _ = set("memory.swap.max", 0);
+            // Only where these controllers are delegated too. A group that says nothing has 100.
+            let _ = set("cpu.weight", COMMAND_WEIGHT);
+            let _ = set("io.weight", COMMAND_WEIGHT);
         }
         Some(group)
     }
@@ -58,6 +61,8 @@ impl Drop for ControlGroup {
     }
 }
 
+/// The share of processor and disk beside other groups, of which each has 100.
+const COMMAND_WEIGHT: u64 = 20;
 const GROUP_NAME_PREFIX: &str = "deskgate-";
 
 /// Removes the groups of killed agents. The system refuses for a group with a process.

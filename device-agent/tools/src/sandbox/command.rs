@@ -16,10 +16,8 @@ use super::launch::LaunchedSandbox;
 use super::limits::CommandLimits;
 use super::tree;
 
-/// How long a stop may go unnoticed.
-const STOP_POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-/// How often memory and disk are checked.
-const LIMIT_CHECK_INTERVAL: Duration = Duration::from_millis(250);
+/// How often memory is checked. The disk is looked at as often as a stop, or more often.
+const MEMORY_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// How long killed processes may take to end; they end at once, unless a file system hangs.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -64,7 +62,7 @@ impl CommandBounds<'_> {
             () if look && self.watch_memory && tree::memory(&tree::descendants(root)) > self.limits.memory => {
                 Some(KillReason::Memory)
             }
-            () if look && self.limits.disk_is_full(&self.disks) => Some(KillReason::Disk),
+            () if self.limits.disk_is_full(&self.disks) => Some(KillReason::Disk),
             () => None,
         }
     }
@@ -114,7 +112,7 @@ impl RunningSandbox {
                 Some((reason, until)) if Instant::now() >= until => return Ok(CommandEnd::Ended(reason)),
                 Some(_) => {}
                 None => {
-                    let look = looked.elapsed() >= LIMIT_CHECK_INTERVAL;
+                    let look = looked.elapsed() >= MEMORY_CHECK_INTERVAL;
                     looked = if look { Instant::now() } else { looked };
                     if let Some(reason) = bounds.broken(self.root(), look) {
                         // A command that exhausts memory or disk gets no grace time.
@@ -126,18 +124,19 @@ impl RunningSandbox {
                     }
                 }
             }
-            self.wait(open)?;
+            self.wait(open, bounds.limits.next_look(&bounds.disks))?;
         }
     }
 
     /// Waits for more output, for the end, or for a moment.
-    fn wait(&self, open: bool) -> std::io::Result<()> {
+    fn wait(&self, open: bool, moment: Duration) -> std::io::Result<()> {
+        let moment = moment.try_into().map_err(std::io::Error::other)?;
         let end = PollFd::new(&self.handle, PollFlags::IN);
         let more = PollFd::new(&self.launched.output, PollFlags::IN);
         // A pipe that every writer has closed would be ready forever.
         let mut both = [end, more];
         let watched = if open { &mut both[..] } else { &mut both[..1] };
-        match poll(watched, Some(&STOP_POLL_INTERVAL)) {
+        match poll(watched, Some(&moment)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(errno) => Err(errno.into()),
         }

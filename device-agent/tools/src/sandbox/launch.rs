@@ -14,6 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::Pid;
 
 use super::arguments::BwrapArguments;
 use super::cgroup::ControlGroup;
@@ -23,6 +24,9 @@ use super::{SandboxError, tree};
 
 /// How long a sandbox may take to be ready. It takes some 20 ms.
 const READY_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The nice value of commands: the owner's own programs come first.
+const COMMAND_NICE: i32 = 10;
 
 const OUTER_SCRIPT: &str = r#"
 set -e
@@ -88,6 +92,11 @@ fn begin(bwrap: &mut Child, output: &mut PipeReader, group: Option<&ControlGroup
     let root = i32::try_from(bwrap.id()).map_err(std::io::Error::other)?;
     let inside = tree::descendants(root);
     let first = inside.first().copied().and_then(tree::hold).ok_or(SandboxError::NotFound)?;
+    // What they start inherits it. The kernel derives the priority at the disk from it. Nobody can go below their own.
+    let nice = rustix::process::getpriority_process(None).map_or(COMMAND_NICE, |own| own.max(COMMAND_NICE));
+    for process in inside.iter().map(|process| process.pid).chain([root]) {
+        rustix::process::setpriority_process(Pid::from_raw(process), nice).map_err(std::io::Error::from)?;
+    }
     if let Some(group) = group {
         // Each of them waits, and starts no process meanwhile.
         inside.iter().map(|process| process.pid).chain([root]).try_for_each(|pid| group.take(pid))?;

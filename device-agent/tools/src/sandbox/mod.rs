@@ -33,12 +33,12 @@ mod seccomp;
 mod tree;
 
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use deskgate_definition::Network;
+use deskgate_definition::{Network, PROTECTED_NAMES};
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::display;
@@ -52,6 +52,7 @@ use folder_lock::FolderLock;
 pub use limits::CommandLimits;
 pub use probe::probe;
 use program::SandboxPrograms;
+pub use protected::remove_left_stand_ins;
 use protected::{NestedPlaces, ProtectedPlace, TopPlaces};
 use scratch::ScratchFolder;
 pub use scratch::remove_left;
@@ -127,10 +128,15 @@ impl SandboxError {
                     .to_owned()
             }
             Self::OwnFolder | Self::NoPlace(_) | Self::VersionControl => "choose another working directory".to_owned(),
-            Self::Protected(path, _) => format!(
-                "make {} a plain folder or file that the agent's account may read, or take it away",
-                display::name(path)
-            ),
+            Self::Protected(path, _) => {
+                let name = display::name(path);
+                let can_be_taken_off = |known: &&str| path.as_os_str() == known.trim_end_matches('/');
+                let off = match PROTECTED_NAMES.iter().any(can_be_taken_off) {
+                    true => format!(", or take the name off what the service protects, as !{name}"),
+                    false => String::new(),
+                };
+                format!("make {name} a plain folder or file that the agent's account may read, or take it away{off}")
+            }
             Self::Unlisted(path, _) => {
                 format!("let the agent's account list {}, or take it away", display::name(path))
             }
@@ -153,6 +159,7 @@ pub struct Sandbox {
     scratch: ScratchFolder,
     filter: File,
     below_top: Vec<PathBuf>,
+    git_settings: OwnedFd,
     network: Network,
     limits: CommandLimits,
 }
@@ -183,7 +190,8 @@ impl Sandbox {
         let filter = seccomp::filter(network)?;
         // On a nearly full disk no command of the run is started, but the run is.
         let ready = CommandLimits { free_space: 0, ..limits };
-        let sandbox = Self { programs, workspace, scratch, filter, below_top, network, limits: ready };
+        let git_settings = protected::in_memory(arguments::GIT_SETTINGS)?;
+        let sandbox = Self { programs, workspace, scratch, filter, below_top, git_settings, network, limits: ready };
         // Fails now, not at the first command, if a path cannot be protected.
         drop((TopPlaces::hold(&sandbox.workspace)?, NestedPlaces::hold(&sandbox.workspace, &sandbox.below_top)?));
         // This command changes no file. Without protected paths, bubblewrap mounts nothing in the command's own files,
@@ -191,6 +199,7 @@ impl Sandbox {
         match sandbox.perform(
             &[],
             &NestedPlaces::default(),
+            None,
             "true",
             FIRST_COMMAND_TIMEOUT,
             &CancellationToken::new(),
@@ -224,7 +233,16 @@ impl Sandbox {
         }
         let top = TopPlaces::hold(&self.workspace)?;
         let below = NestedPlaces::hold(&self.workspace, &self.below_top)?;
-        self.perform(&top.places, &below, command, time, stop)
+        let (ignored, before) = (top.ignored()?, protected::covered_by_own(&self.workspace)?);
+        let (mut output, end) = self.perform(&top.places, &below, Some(ignored.as_fd()), command, time, stop)?;
+        match protected::set_aside(&self.workspace, &before) {
+            Ok(moved) => moved.iter().for_each(|(from, to)| output.note(&renamed(from, to))),
+            Err(error) => {
+                tracing::warn!(%error, to_do = error.next(), "what a command made under protected names stays");
+                output.note(&format!("It may have made what is protected here: {error}."));
+            }
+        }
+        Ok((output, end))
     }
 
     /// Runs a command with these paths protected, without the folder lock.
@@ -232,6 +250,7 @@ impl Sandbox {
         &self,
         top: &[ProtectedPlace],
         below: &NestedPlaces,
+        ignored: Option<BorrowedFd<'_>>,
         command: &str,
         time: Duration,
         stop: &CancellationToken,
@@ -254,11 +273,13 @@ impl Sandbox {
             way: self.scratch.way(),
             folders: &below.folders,
             protected: [top, &below.places],
+            ignored,
+            git_settings: self.git_settings.as_fd(),
             filter: self.filter.as_fd(),
             network: self.network,
         };
-        let launched =
-            launch::launch(&self.programs, BwrapArguments::new(&parts), &self.limits, group.as_ref(), command)?;
+        let limits = self.limits.within(&self.disks());
+        let launched = launch::launch(&self.programs, BwrapArguments::new(&parts), &limits, group.as_ref(), command)?;
         Ok(supervise(launched, &bounds)?)
     }
 
@@ -266,6 +287,12 @@ impl Sandbox {
     fn disks(&self) -> [BorrowedFd<'_>; 2] {
         [self.workspace.root(), self.scratch.handle()]
     }
+}
+
+/// What a command is told of something that was set aside.
+fn renamed(from: &Path, to: &Path) -> String {
+    let (from, to) = (display::name(from), display::name(to));
+    format!("This service protects {from}, which was not there. What is there now was renamed to {to}.")
 }
 
 /// The timeout of the first, empty command.

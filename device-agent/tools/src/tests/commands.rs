@@ -8,7 +8,7 @@ use super::*;
 
 fn with_bash(place: &Path) -> Toolbox {
     let (directory, own) = (place.join("in"), place.join("out"));
-    let options = WorkspaceOptions { directory: &directory, own_folder: &own, protected: &[], network: Network::None };
+    let options = WorkspaceOptions::of(&directory, &own);
     Toolbox::open(&[ToolName::Bash], &[], options).expect("bubblewrap is installed and user namespaces are allowed")
 }
 

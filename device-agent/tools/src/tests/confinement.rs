@@ -200,13 +200,7 @@ fn a_working_directory_that_cannot_be_used_is_refused_by_what_is_wrong_with_it()
     write(&place.path().join("file"), "");
     let open = |name: &str| {
         let directory = &place.path().join(name);
-        Workspace::open(WorkspaceOptions {
-            directory,
-            own_folder: Path::new("/nonexistent"),
-            protected: &[],
-            network: Network::None,
-        })
-        .expect_err("unusable")
+        Workspace::open(WorkspaceOptions::of(directory, Path::new("/nonexistent"))).expect_err("unusable")
     };
     assert!(matches!(open("missing"), WorkspaceError::Missing));
     assert!(matches!(open("file"), WorkspaceError::NotADirectory));

@@ -63,6 +63,35 @@ async fn on_a_small_disk() {
 }
 
 #[test]
+fn what_the_agent_needs_for_its_journal_no_tool_writes_into() {
+    let place = place();
+    inside_a_namespace("beside_the_journal", "mount -t tmpfs -o size=48m tmpfs \"$PLACE\"", place.path());
+}
+
+#[tokio::test]
+#[ignore = "run by what_the_agent_needs_for_its_journal_no_tool_writes_into, on a disk of 48 MiB"]
+async fn beside_the_journal() {
+    let place = given();
+    for folder in ["in", "home"] {
+        std::fs::create_dir(place.join(folder)).expect("creates");
+    }
+    let (inside, own) = (place.join("in"), place.join("home"));
+    let open = |own_folder: &Path| {
+        let options = WorkspaceOptions::of(&inside, own_folder);
+        Toolbox::open(&ToolName::WORKSPACE_TOOLS, &[], options).expect("opens")
+    };
+    let write = async |toolbox: &Toolbox| {
+        let arguments = json!({ "file_path": "a.txt", "content": "x" });
+        toolbox.call("Write", arguments, CancellationToken::new()).await.expect("the directory stands")
+    };
+    let output = write(&open(&own)).await;
+    assert!(output.is_error && output.text.contains("needs what is left for its journal"), "{}", output.text);
+    assert!(!inside.join("a.txt").exists());
+    // An agent whose folder is on another disk loses nothing.
+    assert!(!write(&open(&std::env::temp_dir().join("none"))).await.is_error);
+}
+
+#[test]
 fn the_agents_own_folder_is_recognised_under_another_mount() {
     let place = place();
     write(&place.path().join("out/home/providers/work"), "SECRET\n");
@@ -81,13 +110,7 @@ fn the_agents_own_folder_is_recognised_under_another_mount() {
 async fn where_the_own_folder_is_mounted() {
     let place = given();
     let own = place.join("out/home");
-    let open = |directory: &Path| {
-        Toolbox::open(
-            &ToolName::WORKSPACE_TOOLS,
-            &[],
-            WorkspaceOptions { directory, own_folder: &own, protected: &[], network: Network::None },
-        )
-    };
+    let open = |directory: &Path| Toolbox::open(&ToolName::WORKSPACE_TOOLS, &[], WorkspaceOptions::of(directory, &own));
     let toolbox = open(&place.join("in")).expect("opens");
     let call = async |tool: &str, arguments| {
         toolbox.call(tool, arguments, CancellationToken::new()).await.expect("the directory stands")

@@ -80,7 +80,7 @@ impl EscapeSite {
         let toolbox = Toolbox::open(
             &ToolName::WORKSPACE_TOOLS,
             &[],
-            WorkspaceOptions { directory, own_folder: own, protected: &protected, network: Network::None },
+            WorkspaceOptions { protected: &protected, ..WorkspaceOptions::of(directory, own) },
         );
         Self { toolbox: toolbox.expect("opens"), place, _open: (secret, listener), descriptor, elsewhere }
     }
@@ -336,20 +336,12 @@ async fn a_working_directory_inside_the_agents_own_folder_is_no_ground_to_work_o
     let own = site.place.path().join("in/agent-home");
     for inside in ["", "providers", "gateway/postgres"] {
         let directory = &own.join(inside);
-        let opened = Toolbox::open(
-            &ToolName::WORKSPACE_TOOLS,
-            &[],
-            WorkspaceOptions { directory, own_folder: &own, protected: &[], network: Network::None },
-        );
+        let opened = Toolbox::open(&ToolName::WORKSPACE_TOOLS, &[], WorkspaceOptions::of(directory, &own));
         assert!(opened.is_err_and(|error| error.to_string().contains("own folder")), "{inside}");
     }
     // By a link it is the same folder.
     let (directory, own_by_link) = (&own.join("providers"), &site.place.path().join("in/own"));
-    let opened = Toolbox::open(
-        &ToolName::WORKSPACE_TOOLS,
-        &[],
-        WorkspaceOptions { directory, own_folder: own_by_link, protected: &[], network: Network::None },
-    );
+    let opened = Toolbox::open(&ToolName::WORKSPACE_TOOLS, &[], WorkspaceOptions::of(directory, own_by_link));
     assert!(opened.is_err());
 }
 

@@ -1,15 +1,14 @@
 //! A file that a rule hides is visible to no tool that reads, however it is reached.
 
 use deskgate_definition::approvals::{Rule, RuleAction};
-use deskgate_definition::{ApprovalPolicy, ModelReads, Network};
+use deskgate_definition::{ApprovalPolicy, ModelReads};
 
 use super::*;
 
 fn toolbox_without_keys(directory: &Path) -> Toolbox {
     let rule = Rule { action: RuleAction::Deny, tool: "Read".into(), path: Some("keys".into()) };
     let rules = ApprovalPolicy { rules: vec![rule], ..ApprovalPolicy::default() }.rulebook().expect("rules");
-    let options =
-        WorkspaceOptions { directory, own_folder: Path::new("/nonexistent"), protected: &[], network: Network::None };
+    let options = WorkspaceOptions::of(directory, Path::new("/nonexistent"));
     Toolbox::open_under(&rules, &ToolName::WORKSPACE_TOOLS, &[], ModelReads::Text, options).expect("opens")
 }
 

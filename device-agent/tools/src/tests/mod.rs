@@ -16,8 +16,8 @@ mod writing;
 
 use std::path::Path;
 
+use deskgate_definition::ToolName;
 use deskgate_definition::tool::ToolOutput;
-use deskgate_definition::{Network, ToolName};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -40,8 +40,7 @@ pub(super) fn write(path: &Path, text: impl AsRef<[u8]>) {
 }
 
 pub(super) fn toolbox(directory: &Path) -> Toolbox {
-    let options =
-        WorkspaceOptions { directory, own_folder: Path::new("/nonexistent"), protected: &[], network: Network::None };
+    let options = WorkspaceOptions::of(directory, Path::new("/nonexistent"));
     Toolbox::open(&ToolName::WORKSPACE_TOOLS, &[], options).expect("opens")
 }
 

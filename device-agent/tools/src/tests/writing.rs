@@ -26,10 +26,8 @@ impl WritingRun {
         }
         let protected: Vec<_> = protected.iter().map(|&pattern| pattern.to_owned()).collect();
         let options = WorkspaceOptions {
-            directory: folder.path(),
-            own_folder: Path::new("/nonexistent"),
             protected: &protected,
-            network: Network::None,
+            ..WorkspaceOptions::of(folder.path(), Path::new("/nonexistent"))
         };
         let toolbox = Toolbox::open(&ToolName::WORKSPACE_TOOLS, &[], options).expect("opens");
         Self { folder, toolbox }
@@ -141,6 +139,37 @@ async fn a_call_that_was_shown_is_not_made_from_another_content_even_if_that_was
     std::fs::write(run.folder.path().join("new.txt"), "theirs").expect("writes");
     run.refused("Write", call, "has not been read").await;
     assert_eq!(run.text("new.txt"), "theirs");
+}
+
+#[tokio::test]
+async fn a_call_that_a_person_allowed_is_planned_from_what_is_there_now_and_does_exactly_that() {
+    let run = WritingRun::new(&[("a.txt", "one two\n")]);
+    let path = run.folder.path().join("a.txt");
+    run.read("a.txt").await;
+    let call = edit("a.txt", "two", "2");
+    run.plan("Edit", &call).await.expect("a plan");
+    std::fs::write(&path, "three two\n").expect("writes");
+    assert!(run.plan("Edit", &call).await.is_err(), "the run has not seen it");
+    let again = async |call: &Value| run.toolbox.plan_again("Edit", call).expect("a tool").await;
+    let PlanPreview::Change { diff, .. } = again(&call).await.expect("a person sees it").shown else { panic!() };
+    assert!(diff.contains("-three two\n+three 2\n"), "{diff}");
+    // Between that plan and the call.
+    std::fs::write(&path, "four two\n").expect("writes");
+    let output = run.call("Edit", call.clone()).await;
+    assert!(output.is_error && output.is_outdated, "{output:?}");
+    assert_eq!(run.text("a.txt"), "four two\n");
+    again(&call).await.expect("a person sees it");
+    run.ok("Edit", call.clone()).await;
+    assert_eq!(run.text("a.txt"), "four 2\n");
+    // That a person saw it is not that the run has seen it.
+    std::fs::write(&path, "five two\n").expect("writes");
+    again(&call).await.expect("a person sees it");
+    run.refused("Edit", edit("a.txt", "five", "5"), "changed since it was read").await;
+    std::fs::write(&path, "gone\n").expect("writes");
+    assert!(again(&call).await.is_err_and(|output| output.text.contains("not in the file")));
+    std::fs::remove_file(&path).expect("removes");
+    let output = run.call("Edit", call).await;
+    assert!(output.is_outdated && output.text.contains("no such file"), "{output:?}");
 }
 
 #[tokio::test]
@@ -280,6 +309,21 @@ async fn what_the_service_protects_is_read_and_never_changed() {
     }
     run.read("b.txt").await;
     run.ok("Edit", edit("b.txt", "x", "y")).await;
+}
+
+#[tokio::test]
+async fn what_the_owners_programs_run_is_made_by_no_tool_until_its_name_is_taken_off() {
+    let run = WritingRun::new(&[]);
+    for name in deskgate_definition::PROTECTED_NAMES {
+        let file = if name.ends_with('/') { format!("{name}file") } else { name.to_owned() };
+        for file in [format!("deep/{file}"), file.to_uppercase(), file.clone()] {
+            run.refused("Write", json!({ "file_path": file, "content": "x" }), "protects this file").await;
+        }
+        let off = WritingRun::protecting(&[], &[&format!("!{name}")]);
+        off.ok("Write", json!({ "file_path": file, "content": "x" })).await;
+        let other = if name == ".envrc" { ".profile" } else { ".envrc" };
+        off.refused("Write", json!({ "file_path": other, "content": "x" }), "protects this file").await;
+    }
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use deskgate_protocol::secret::ApplicationKey;
 use deskgate_protocol::service::check_name;
 use deskgate_protocol::{ApplicationId, KeyId};
 
-use super::{Desktop, DesktopResult, conflict, invalid, new_key, not_found};
+use super::{Desktop, DesktopResult, conflict, invalid, new_key, not_found, quota_reached};
 
 impl Desktop {
     /// Creates an application with a key that has every scope.
@@ -22,7 +22,7 @@ impl Desktop {
         let secret = ApplicationKey::generate(KeyId::new());
         let key = new_key(&secret, "first key", &Scope::ALL);
         let created = self.store.create_application(self.owner(), ApplicationId::new(), &request.name, &key).await?;
-        let (application, key) = created.ok_or_else(|| {
+        let (application, key) = created.map_err(quota_reached)?.ok_or_else(|| {
             conflict(format!("there is already an application named {:?}; choose another name", request.name))
         })?;
         tracing::info!(app_id = %application.app_id, device_id = %self.device_id, "application created");

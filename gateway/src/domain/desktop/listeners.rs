@@ -13,7 +13,7 @@ use deskgate_protocol::management::{
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::callbacks::chosen;
-use super::{Desktop, DesktopResult, MAX_WAIT, not_found};
+use super::{Desktop, DesktopResult, MAX_WAIT, not_found, quota_reached};
 use crate::domain::deliveries::{AttemptResponse, SignedRequest, judge, refused};
 use crate::signing::SigningSecret;
 use crate::store::deliveries::claims::ClaimedDelivery;
@@ -40,7 +40,8 @@ impl Desktop {
     ///
     /// # Errors
     /// `NotFound`: the device has no such application. `Conflict`: the application was disabled. `Invalid`: the events
-    /// cannot be chosen. `Unavailable`: the database does not answer, or refuses the statement.
+    /// cannot be chosen. `QuotaReached`: the application has the most listeners it may. `Unavailable`: the database does
+    /// not answer, or refuses the statement.
     pub async fn open_listener(&self, request: OpenListener) -> DesktopResult<OpenedListener> {
         self.check_active(request.app_id).await?;
         let every = || CallbackEvent::ALL.iter().copied().filter(|kind| kind.can_be_chosen()).collect();
@@ -54,7 +55,9 @@ impl Desktop {
             lives: LISTENER_TTL,
         };
         let opened = self.store.open_listener(self.owner(), &new).await?;
-        let expires_at = opened.ok_or_else(|| not_found(format!("there is no application {}", request.app_id)))?;
+        let expires_at = opened
+            .map_err(quota_reached)?
+            .ok_or_else(|| not_found(format!("there is no application {}", request.app_id)))?;
         Ok(OpenedListener { listener_id, secret: secret.reveal().to_string(), expires_at })
     }
 

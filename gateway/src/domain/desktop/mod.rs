@@ -8,6 +8,7 @@ mod listeners;
 mod lists;
 mod orders;
 mod overview;
+mod quotas;
 mod trial_runs;
 mod webhooks;
 
@@ -19,10 +20,12 @@ use deskgate_protocol::management::{
 };
 use deskgate_protocol::run::RunEvent;
 use deskgate_protocol::secret::ApplicationKey;
-use deskgate_protocol::service::{MAX_DESCRIPTION_CHARS, check_name};
+use deskgate_protocol::service::{check_description, check_name};
 use deskgate_protocol::{DeviceId, KeyId};
 
 pub use callbacks::CallbackContext;
+
+use quotas::quota_reached;
 
 use super::admission::AdmissionService;
 use super::runs::visible_run;
@@ -49,6 +52,10 @@ pub struct Desktop {
 
 type DesktopResult<T> = Result<T, ManagementError>;
 
+/// Services that a key can be limited to by name.
+const MAX_KEY_SERVICES: usize = 256;
+/// Ranges of addresses that a key can be limited to.
+const MAX_KEY_RANGES: usize = 64;
 const MAX_EVENTS: i64 = 1000;
 const MAX_EVENT_BYTES: usize = 1024 * 1024;
 /// Thirty days.
@@ -83,9 +90,10 @@ impl Desktop {
     /// Adds a key.
     ///
     /// # Errors
-    /// `Invalid`: the name, the fixed subject or a range of addresses is not usable, or there is no scope. `NotFound`:
+    /// `Invalid`: the name, the fixed subject or a range of addresses is not usable, there is no scope, or there are too
+    /// many services or ranges. `NotFound`:
     /// the device has no such active application, or a service is not one that the application published.
-    /// `Unavailable`: the database does not answer, or refuses the statement.
+    /// `QuotaReached`: the application has the most keys it may. `Unavailable`: the database does not answer, or refuses the statement.
     pub async fn create_key(&self, request: CreateKey) -> DesktopResult<CreatedKey> {
         check_name(&request.name).map_err(invalid)?;
         if request.scopes.is_empty() {
@@ -95,6 +103,11 @@ impl Desktop {
             && !super::access::is_subject(subject)
         {
             return Err(invalid("a fixed subject has 1 to 255 visible ASCII characters".to_owned()));
+        }
+        if request.endpoints.len() > MAX_KEY_SERVICES || request.allowed_cidrs.len() > MAX_KEY_RANGES {
+            let text =
+                format!("a key names at most {MAX_KEY_SERVICES} services and {MAX_KEY_RANGES} ranges of addresses");
+            return Err(invalid(text));
         }
         if let Some(wrong) = request.allowed_cidrs.iter().find(|range| range.parse::<Network>().is_err()) {
             return Err(invalid(format!("{wrong:?} is no range of addresses such as 10.0.0.0/8")));
@@ -112,7 +125,7 @@ impl Desktop {
             allowed_cidrs: &request.allowed_cidrs,
             ..new_key(&secret, &request.name, &request.scopes)
         };
-        let key = self.store.create_key(self.owner(), request.app_id, &key).await?;
+        let key = self.store.create_key(self.owner(), request.app_id, &key).await?.map_err(quota_reached)?;
         let key = key.ok_or_else(|| not_found(format!("there is no active application {}", request.app_id)))?;
         Ok(CreatedKey { key, text: secret.reveal().to_owned() })
     }
@@ -140,8 +153,9 @@ impl Desktop {
     /// Replaces a key.
     ///
     /// # Errors
-    /// `Invalid`: the overlap is longer than 30 days. `NotFound`: the device has no such live key. `Unavailable`: the
-    /// database does not answer, or refuses the statement.
+    /// `Invalid`: the overlap is longer than 30 days. `NotFound`: the device has no such live key. `QuotaReached`: the
+    /// application has the most keys it may, and the old one would live on. `Unavailable`: the database does not answer,
+    /// or refuses the statement.
     pub async fn roll_key(&self, request: RollKey) -> DesktopResult<CreatedKey> {
         if request.overlap_s > MAX_OVERLAP_S {
             return Err(invalid("a rolled key lives on for 30 days at most".to_owned()));
@@ -149,6 +163,7 @@ impl Desktop {
         let secret = ApplicationKey::generate(KeyId::new());
         let new = NewSecret { key_id: secret.id(), last4: secret.last4(), digest: secret.digest() };
         let key = self.store.roll_key(self.owner(), request.key_id, request.overlap_s, &new).await?;
+        let key = key.map_err(quota_reached)?;
         let key = key.ok_or_else(|| not_found(format!("there is no active key {}", request.key_id)))?;
         tracing::info!(old = %request.key_id, new = %key.key_id, device_id = %self.device_id, "key rolled");
         Ok(CreatedKey { key, text: secret.reveal().to_owned() })
@@ -157,13 +172,15 @@ impl Desktop {
     /// Publishes a version of a service.
     ///
     /// # Errors
-    /// `Invalid`: the name is not usable, or the description is too long. `NotFound`: the device has no such
-    /// application. `Conflict`: the application was disabled, another service of it has the name, or the version does
-    /// not follow the published one. `Unavailable`: the database does not answer, or refuses the statement.
+    /// `Invalid`: the name is not usable, the description is too long, or the version is 0. `NotFound`: the device has no
+    /// such application. `Conflict`: the application was disabled, another service of it has the name, or the version
+    /// does not follow the published one. `QuotaReached`: there are the most services that there may be. `Unavailable`:
+    /// the database does not answer, or refuses the statement.
     pub async fn publish(&self, request: PublishEndpoint) -> DesktopResult<PublishedEndpoint> {
         check_name(&request.name).map_err(invalid)?;
-        if request.description.chars().count() > MAX_DESCRIPTION_CHARS {
-            return Err(invalid(format!("a description has at most {MAX_DESCRIPTION_CHARS} characters")));
+        check_description(&request.description).map_err(invalid)?;
+        if request.version == 0 {
+            return Err(invalid("a service's versions are counted from 1".to_owned()));
         }
         match self.store.publish(self.owner(), &request).await? {
             PublicationOutcome::Published(endpoint) => Ok(endpoint),
@@ -181,6 +198,7 @@ impl Desktop {
                 "version {} cannot be published: the published version is {published}",
                 request.version
             ))),
+            PublicationOutcome::QuotaReached(reached) => Err(quota_reached(reached)),
         }
     }
 

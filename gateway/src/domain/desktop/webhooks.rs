@@ -8,19 +8,19 @@ use deskgate_protocol::management::{
 };
 use zeroize::Zeroizing;
 
-use super::{Desktop, DesktopResult, MAX_OVERLAP_S, conflict, invalid, not_found};
+use super::{Desktop, DesktopResult, MAX_OVERLAP_S, conflict, invalid, not_found, quota_reached};
 use crate::domain::webhooks::cache::secret_context;
 use crate::domain::webhooks::reception::MAX_EVENT_BYTES;
 use crate::domain::webhooks::rules::Rules;
 use crate::domain::webhooks::{self, Headers, WebhookEvent, secrets};
-use crate::store::webhooks::{MAX_WEBHOOKS, StoredWebhook, WebhookCreation};
+use crate::store::webhooks::{StoredWebhook, WebhookCreation};
 
 impl Desktop {
     /// Creates a webhook.
     ///
     /// # Errors
     /// `Invalid`: the settings or the secret cannot be used. `NotFound`: the service is not a published one of an
-    /// active application of the device. `Conflict`: the application has the most webhooks it may. `Unavailable`: the
+    /// active application of the device. `QuotaReached`: the application has the most webhooks it may. `Unavailable`: the
     /// database does not answer, or refuses the statement.
     pub async fn create_webhook(&self, request: CreateWebhook) -> DesktopResult<WebhookWithSecret> {
         let CreateWebhook { app_id, settings, secret } = request;
@@ -42,9 +42,7 @@ impl Desktop {
                 "{} is no published service of an active application {app_id}",
                 settings.endpoint_id
             ))),
-            WebhookCreation::TooMany => {
-                Err(conflict(format!("an application has at most {MAX_WEBHOOKS} webhooks; remove one first")))
-            }
+            WebhookCreation::QuotaReached(reached) => Err(quota_reached(reached)),
         }
     }
 

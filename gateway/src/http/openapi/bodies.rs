@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 
 use deskgate_protocol::EndpointId;
 use serde_json::{Map, Value};
-use utoipa::ToSchema;
-use utoipa::openapi::schema::{Object, ObjectBuilder, Type};
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{Object, ObjectBuilder, Schema, Type};
+use utoipa::{PartialSchema, ToSchema};
 
 /// What is submitted. Nothing else can be: what a run may do is decided on the desktop.
 #[derive(ToSchema)]
@@ -31,7 +32,7 @@ pub(in crate::http) struct Submission {
 #[allow(dead_code, reason = "its schema is what it is for")]
 pub(in crate::http) struct Message {
     /// The generation of the conversation as it was last read.
-    #[schema(minimum = 1)]
+    #[schema(minimum = 1, maximum = 2_147_483_647)]
     expected_generation: u32,
     input: NewInput,
     /// Labels of your own, at most 16: names of 1 to 64 bytes, values of at most 512.
@@ -63,7 +64,7 @@ pub(in crate::http) struct NewConversation {
 #[allow(dead_code, reason = "its schema is what it is for")]
 pub(in crate::http) struct NewReset {
     /// The generation of the conversation as it was last read.
-    #[schema(minimum = 1)]
+    #[schema(minimum = 1, maximum = 2_147_483_647)]
     expected_generation: u32,
 }
 
@@ -73,6 +74,7 @@ pub(in crate::http) struct NewReset {
 #[allow(dead_code, reason = "its schema is what it is for")]
 pub(in crate::http) struct NewStop {
     /// The attempt of the run as it was last read; any if absent.
+    #[schema(minimum = 0, maximum = 2_147_483_647)]
     expected_attempt: Option<u32>,
     /// Your own words, at most 500 bytes, none of them zero.
     #[schema(max_length = 500, pattern = "^[^\\u0000]*$")]
@@ -90,6 +92,17 @@ struct NewInput {
     more: Map<String, Value>,
 }
 
+/// Labels that runs are sought by.
+pub(in crate::http) struct SoughtLabels;
+
+impl PartialSchema for SoughtLabels {
+    fn schema() -> RefOr<Schema> {
+        labels().into()
+    }
+}
+
+impl ToSchema for SoughtLabels {}
+
 fn labels() -> Object {
     let label = ObjectBuilder::new().schema_type(Type::String).max_length(Some(512));
     let name = ObjectBuilder::new().schema_type(Type::String).min_length(Some(1)).max_length(Some(64));
@@ -104,8 +117,6 @@ fn labels() -> Object {
 
 #[cfg(test)]
 mod tests {
-    use utoipa::PartialSchema;
-
     use super::*;
     use crate::http::body;
 

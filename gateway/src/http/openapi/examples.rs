@@ -1,5 +1,9 @@
 //! One example for each answer, as the gateway would write it.
 
+use deskgate_protocol::canonical::Sha256Digest;
+use deskgate_protocol::receipt::jws::ReceiptSigner;
+use deskgate_protocol::receipt::{OutcomeDecider, OutcomeFacts, RECEIPT_VERSION, Receipt, ReceiptEntry, RunFacts};
+use deskgate_protocol::run::{Effects, Outcome};
 use serde_json::{Value, json};
 
 const RUN_ID: &str = "run_01a1fdacce837753badf368b3b8b6a04";
@@ -59,6 +63,44 @@ pub(in crate::http) fn accepted() -> Value {
 
 /// The same run after it succeeded.
 pub(in crate::http) fn succeeded() -> Value {
+    let mut run = ended();
+    run["receipt"] = receipt(&run).into();
+    run
+}
+
+/// What a device signed about it. Everybody knows the key of the example.
+fn receipt(run: &Value) -> String {
+    let read = "an example has what a receipt needs";
+    let at = "2026-11-21T09:14:54.503Z".parse().expect(read);
+    let outcome: Outcome = serde_json::from_value(json!({
+        "state": "succeeded",
+        "result": run["result"],
+        "usage": run["usage"],
+    }))
+    .expect(read);
+    let facts = OutcomeFacts::of(&outcome, Effects::None, OutcomeDecider::Device, Vec::new(), None, at);
+    let receipt = Receipt {
+        v: RECEIPT_VERSION,
+        device_seq: 42,
+        prev: Some(Sha256Digest::of(b"the receipt before it")),
+        run: RunFacts {
+            run_id: RUN_ID.parse().expect(read),
+            attempt: 1,
+            endpoint_id: ENDPOINT_ID.parse().expect(read),
+            endpoint_version: 3,
+            definition_sha256: Sha256Digest::of(b"a definition"),
+            input_sha256: Sha256Digest::of_json(&run["input"]).expect(read),
+            app_id: None,
+            subject_tag: None,
+            conversation_id: None,
+            generation: None,
+        },
+        entry: ReceiptEntry::Outcome(facts.expect(read)),
+    };
+    ReceiptSigner::from_seed([1; 32]).sign(&receipt)
+}
+
+fn ended() -> Value {
     json!({
         "run_id": RUN_ID,
         "endpoint_id": ENDPOINT_ID,
@@ -165,9 +207,19 @@ pub(in crate::http) fn stopped() -> Value {
 /// A page of a list of runs.
 pub(in crate::http) fn runs() -> Value {
     let mut run = succeeded();
-    for member in ["input", "result"] {
+    for member in ["input", "result", "receipt"] {
         run.as_object_mut().expect("a run is an object").remove(member);
     }
+    json!({ "data": [run], "next_cursor": "AQAAAAAAAAAABkQ", "has_more": true })
+}
+
+/// A page of a conversation's messages.
+pub(in crate::http) fn messages() -> Value {
+    let mut run = succeeded();
+    let members = run.as_object_mut().expect("a run is an object");
+    members.remove("receipt");
+    members.insert("conversation_id".to_owned(), CONVERSATION_ID.into());
+    members.insert("generation".to_owned(), 1.into());
     json!({ "data": [run], "next_cursor": "AQAAAAAAAAAABkQ", "has_more": true })
 }
 
@@ -212,9 +264,9 @@ fn started() -> Value {
     })
 }
 
-/// The text of one event in a stream.
+/// One event of a stream, field by field.
 pub(in crate::http) fn server_sent_event() -> Value {
-    json!(format!("id: 2\nevent: run.started\ndata: {}\n\n", started()))
+    json!({ "id": "2", "event": "run.started", "data": started().to_string() })
 }
 
 /// An event of another system.
@@ -236,12 +288,20 @@ pub(in crate::http) fn ignored_event() -> Value {
 mod tests {
     use deskgate_protocol::conversation::Conversation;
     use deskgate_protocol::operation::ControlOperation;
+    use deskgate_protocol::receipt::check::{Expected, check_record};
     use deskgate_protocol::run::{Run, RunEvent};
     use deskgate_protocol::service::Endpoint;
     use serde::Serialize;
     use serde::de::DeserializeOwned;
 
     use super::*;
+
+    #[test]
+    fn the_receipt_of_the_example_is_the_one_of_its_record() {
+        let fingerprints = [ReceiptSigner::from_seed([1; 32]).public_key().fingerprint()];
+        let expected = Expected { fingerprints: &fingerprints, ..Expected::default() };
+        assert_eq!(check_record(&succeeded(), expected), []);
+    }
 
     #[track_caller]
     fn reads_back<T: Serialize + DeserializeOwned>(example: Value) {

@@ -8,15 +8,17 @@
 //! | `examples` | one example for each answer |
 //! | `common` | the parts of every call: headers, and the security scheme |
 //! | `subset` | removes what client generators do not support |
-//! | `reference` | the readable page |
+//! | `callbacks` | the events that callbacks bring, as `webhooks` |
+//! | `reference` | the document as pages for people |
 //!
 //! A handler describes itself with `#[utoipa::path]`, and `http::calls` lists it; nothing else is needed.
 
 pub(super) mod bodies;
+mod callbacks;
 mod common;
 pub(super) mod examples;
 pub(super) mod pages;
-mod reference;
+pub(super) mod reference;
 pub(super) mod refusals;
 mod subset;
 
@@ -28,14 +30,13 @@ use axum::response::IntoResponse;
 use serde_json::Value;
 use utoipa::OpenApi;
 
-pub(super) use reference::page;
-
 #[derive(OpenApi)]
 #[openapi(
     info(
         title = "Deskgate",
         version = deskgate_protocol::VERSION,
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
+        contact(name = "The administrator of this gateway"),
         description = "Runs for an assistant that works on somebody's desktop: submit them, follow them, read their results.\n\n\
             A call names a business user of yours in `X-Gateway-Subject` and sees what was submitted for that user by \
             the same application, nothing else. Work that is accepted is stored durably before it is answered with \
@@ -44,7 +45,13 @@ pub(super) use reference::page;
             you do not know. Branch on a run's `phase`, which never gets new values.",
     ),
     servers((url = "/", description = "The gateway that serves this document.")),
-    components(schemas(refusals::Problem, deskgate_protocol::HookId)),
+    components(schemas(
+        refusals::Problem,
+        deskgate_protocol::HookId,
+        callbacks::RunCallback,
+        callbacks::ConversationCallback,
+        callbacks::TestCallback,
+    )),
     tags(
         (name = "Services", description = "What can be called."),
         (name = "Runs", description = "Pieces of accepted work."),
@@ -52,6 +59,7 @@ pub(super) use reference::page;
         (name = "Webhooks", description = "Where other systems send their signed events."),
         (name = "Control operations", description = "Stops and resets, from being asked for to being confirmed."),
         (name = "Deliveries", description = "Whether callbacks told somebody of an event; kept apart from what happened."),
+        (name = "Callbacks", description = "What the gateway posts to an application's own address."),
     ),
 )]
 struct Base;
@@ -60,6 +68,7 @@ struct Base;
 static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
     let document = super::calls().into_openapi();
     let mut document = serde_json::to_value(document).expect("the document is made of texts, numbers and lists");
+    document["webhooks"] = callbacks::webhooks();
     subset::keep_to(&mut document);
     common::add(&mut document);
     document

@@ -14,6 +14,7 @@ use crate::http::problems::{Code, RetryAdvice};
 
 /// Problems of every call with a key.
 pub(in crate::http) const COMMON_CODES: &[Code] = &[
+    Code::MalformedRequest,
     Code::CredentialInUrl,
     Code::SubjectMissing,
     Code::SubjectInvalid,

@@ -4,6 +4,7 @@
 //! problem documents, the OpenAPI document and the pages under `/problems/` use it, so a kind without a page does not
 //! compile.
 
+mod limits;
 mod pages;
 mod texts;
 
@@ -34,13 +35,15 @@ macro_rules! codes {
 }
 
 codes! {
+    /// The request is not HTTP as it should be.
+    MalformedRequest = "malformed_request",
     /// The body is not JSON.
     MalformedJson = "malformed_json",
     /// No subject was named.
     SubjectMissing = "subject_missing",
     /// The subject is not a usable name.
     SubjectInvalid = "subject_invalid",
-    /// A request that creates work has no Idempotency-Key.
+    /// A request that needs an Idempotency-Key has none.
     IdempotencyKeyMissing = "idempotency_key_missing",
     /// The Idempotency-Key cannot be used.
     IdempotencyKeyInvalid = "idempotency_key_invalid",
@@ -62,6 +65,8 @@ codes! {
     ApplicationDisabled = "application_disabled",
     /// Nothing there, or nothing this caller may see.
     NotFound = "not_found",
+    /// No call has the path.
+    PathNotFound = "path_not_found",
     /// The address does not take this method.
     MethodNotAllowed = "method_not_allowed",
     /// None of the forms that the caller takes can be given.
@@ -76,11 +81,13 @@ codes! {
     IdempotencyKeyReused = "idempotency_key_reused",
     /// The run is in another attempt.
     AttemptMismatch = "attempt_mismatch",
+    /// The run has not ended.
+    RunNotEnded = "run_not_ended",
     /// The run was deleted when its time was over.
     RunPurged = "run_purged",
     /// The body is over the limit.
     PayloadTooLarge = "payload_too_large",
-    /// The body is not announced as JSON.
+    /// The body is not announced as JSON, or is compressed.
     UnsupportedMediaType = "unsupported_media_type",
     /// Values that are not acceptable.
     InvalidInput = "invalid_input",

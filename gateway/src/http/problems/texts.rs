@@ -2,7 +2,7 @@
 
 use axum::http::StatusCode;
 
-use super::{Code, ProblemFacts, ProblemMember, RetryAdvice};
+use super::{Code, ProblemFacts, ProblemMember, RetryAdvice, limits};
 
 const ERRORS_MEMBER: ProblemMember = ProblemMember {
     name: "errors",
@@ -15,6 +15,16 @@ impl Code {
     /// What is true of every problem of this kind.
     pub(in crate::http) const fn facts(self) -> &'static ProblemFacts {
         match self {
+            Self::MalformedRequest => &ProblemFacts {
+                status: StatusCode::BAD_REQUEST,
+                title: "Malformed request",
+                retry: RetryAdvice::No,
+                what: "The request is not HTTP as it should be.",
+                why: "Its request line, a header or the length of its body cannot be read, or the header `Host` is missing, came \
+                      twice or names no host. `detail` says which.",
+                next: "Send requests with an HTTP library instead of by hand. Behind a proxy, let it pass on one `Host`.",
+                members: &[],
+            },
             Self::MalformedJson => &ProblemFacts {
                 status: StatusCode::BAD_REQUEST,
                 title: "Malformed JSON",
@@ -48,7 +58,7 @@ impl Code {
                 status: StatusCode::BAD_REQUEST,
                 title: "Idempotency-Key missing",
                 retry: RetryAdvice::No,
-                what: "A request that creates work came without an `Idempotency-Key`.",
+                what: "A request that needs an `Idempotency-Key` came without one.",
                 why: "Without a key, a request whose answer got lost could not be repeated safely.",
                 next: "Choose a key for each piece of work, such as your order's number, store it before you send, and send \
                        the same key with every repetition.",
@@ -154,6 +164,16 @@ impl Code {
                 next: "Check the identifier and that `X-Gateway-Subject` is the one the work was submitted with.",
                 members: &[],
             },
+            Self::PathNotFound => &ProblemFacts {
+                status: StatusCode::NOT_FOUND,
+                title: "Path not found",
+                retry: RetryAdvice::No,
+                what: "No call has this path.",
+                why: "It is mistyped, ends with a slash, or a proxy has changed it. An identifier that is not found has the code \
+                      `not_found`.",
+                next: "Compare the path with those of the reference, `/api/v1/docs`.",
+                members: &[],
+            },
             Self::MethodNotAllowed => &ProblemFacts {
                 status: StatusCode::METHOD_NOT_ALLOWED,
                 title: "Method not allowed",
@@ -252,6 +272,15 @@ impl Code {
                 next: "Read the run, and decide whether it should still be stopped.",
                 members: &[ProblemMember { name: "current_attempt", meaning: "The attempt it is in.", example: "2" }],
             },
+            Self::RunNotEnded => &ProblemFacts {
+                status: StatusCode::CONFLICT,
+                title: "Run not ended",
+                retry: RetryAdvice::No,
+                what: "The content of a run that has not ended cannot be deleted.",
+                why: "The run waits or executes, and its device still needs the input.",
+                next: "Stop the run or wait for its end, and delete its content once its `phase` is `final`.",
+                members: &[],
+            },
             Self::RunPurged => &ProblemFacts {
                 status: StatusCode::GONE,
                 title: "Run purged",
@@ -278,9 +307,10 @@ impl Code {
                 status: StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 title: "Unsupported media type",
                 retry: RetryAdvice::No,
-                what: "The body is not announced as JSON.",
-                why: "The header `Content-Type` is missing or names something else.",
-                next: "Send `Content-Type: application/json`.",
+                what: "The body is not announced as plain JSON.",
+                why: "The header `Content-Type` is missing, came twice or names something else, or `Content-Encoding` says that the \
+                      body is compressed.",
+                next: "Send `Content-Type: application/json`, and the body uncompressed.",
                 members: &[],
             },
             Self::InvalidInput => &ProblemFacts {
@@ -313,86 +343,13 @@ impl Code {
                        test`), and the sender delivers the event again.",
                 members: &[],
             },
-            Self::RateLimited => &ProblemFacts {
-                status: StatusCode::TOO_MANY_REQUESTS,
-                title: "Rate limited",
-                retry: RetryAdvice::After("1"),
-                what: "This key has made too many requests in too short a time or has too many with a body under way, its \
-                       application has too many streams or waiting reads open, or its address has too many requests \
-                       under way or sent too many without a valid key.",
-                why: "Each key has a number of requests per second and a burst; `RateLimit-Policy` names them and `RateLimit` \
-                      what is left. Each key may have so many requests with a body under way, each application so many event \
-                      streams and waiting reads, and each address so many requests under way and so many a minute \
-                      without a valid key. `GET /capabilities` tells the \
-                      limits.",
-                next: "Wait for as many seconds as `Retry-After` says. Read runs with `wait` or stream their events \
-                       instead of asking again and again; close streams that nobody reads.",
-                members: &[],
-            },
-            Self::QueueFull => &ProblemFacts {
-                status: StatusCode::TOO_MANY_REQUESTS,
-                title: "Queue full",
-                retry: RetryAdvice::After("5"),
-                what: "Too many runs of this application wait for its devices.",
-                why: "The desktop works more slowly than runs are submitted, or it is away. Nothing was accepted.",
-                next: "Wait for as many seconds as `Retry-After` says, then send the same request with the same \
-                       `Idempotency-Key`.",
-                members: &[],
-            },
-            Self::HeadTooLarge => &ProblemFacts {
-                status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-                title: "Head too large",
-                retry: RetryAdvice::No,
-                what: "The address and the headers of the request are together larger than a gateway reads.",
-                why: "A header or the query string holds something that belongs into the body. A head that is larger by \
-                      far is answered with this status and without a document.",
-                next: "Send a smaller head: business content goes into the body, as `input`.",
-                members: &[ProblemMember {
-                    name: "limit_bytes",
-                    meaning: "The largest head, in bytes.",
-                    example: "32768",
-                }],
-            },
-            Self::Internal => &ProblemFacts {
-                status: StatusCode::INTERNAL_SERVER_ERROR,
-                title: "Internal error",
-                retry: RetryAdvice::Yes,
-                what: "The gateway failed.",
-                why: "This is a fault of the gateway. Its log describes it under the same `request_id`.",
-                next: "Repeat the request with the same `Idempotency-Key`. If it fails again, give the `request_id` to the \
-                       gateway's administrator.",
-                members: &[],
-            },
-            Self::AccessPaused => &ProblemFacts {
-                status: StatusCode::SERVICE_UNAVAILABLE,
-                title: "Access paused",
-                retry: RetryAdvice::After("60"),
-                what: "The owner of this service has paused external access.",
-                why: "The owner of the desktop can switch access off and on at any time. Nothing was accepted; what was \
-                      accepted before is kept.",
-                next: "Send the same request later, with the same `Idempotency-Key`.",
-                members: &[],
-            },
-            Self::StoreUnavailable => &ProblemFacts {
-                status: StatusCode::SERVICE_UNAVAILABLE,
-                title: "Store unavailable",
-                retry: RetryAdvice::After("2"),
-                what: "The gateway cannot reach its database.",
-                why: "Nothing is answered from memory, so that an answer never says more than what is stored. Whether the \
-                      work was accepted is unknown when the connection was lost during the request.",
-                next: "Send the same request with the same `Idempotency-Key`: if the work was accepted, its run comes back.",
-                members: &[],
-            },
-            Self::Draining => &ProblemFacts {
-                status: StatusCode::SERVICE_UNAVAILABLE,
-                title: "Draining",
-                retry: RetryAdvice::After("1"),
-                what: "This gateway is stopping.",
-                why: "It finishes what it has begun and accepts nothing new. Nothing was accepted.",
-                next: "Send the same request again, with the same `Idempotency-Key`; another gateway or the restarted one \
-                       takes it.",
-                members: &[],
-            },
+            Self::RateLimited => &limits::RATE_LIMITED,
+            Self::QueueFull => &limits::QUEUE_FULL,
+            Self::HeadTooLarge => &limits::HEAD_TOO_LARGE,
+            Self::Internal => &limits::INTERNAL,
+            Self::AccessPaused => &limits::ACCESS_PAUSED,
+            Self::StoreUnavailable => &limits::STORE_UNAVAILABLE,
+            Self::Draining => &limits::DRAINING,
         }
     }
 }

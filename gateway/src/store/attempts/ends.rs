@@ -19,7 +19,7 @@ pub(super) const END_SQL: &str = "-- attempts::end
     WITH ended AS (
         UPDATE runs SET state = $5, result = $6::text::json, error = $7::text::json, usage = $8::text::json,
             finished_at = now(), purge_at = now() + make_interval(secs => $9), offered_until = NULL,
-            last_sequence = last_sequence + 1, device_seq = coalesce($10::bigint, device_seq)
+            last_sequence = last_sequence + 1, device_seq = coalesce($10::bigint, device_seq), receipt = $15::text
         WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4 AND state = ANY($11)
             AND device_seq = coalesce($10::bigint - 1, 0) AND open_approval IS NULL
         RETURNING run_id, last_sequence, extract(epoch FROM finished_at - started_at)::float8 AS seconds)
@@ -37,26 +37,27 @@ const END_UNSETTLED_SQL: &str = "-- attempts::end_unsettled
     ), ended AS (
         UPDATE runs r SET state = $5, result = $6::text::json, error = $7::text::json, usage = $8::text::json,
             finished_at = now(), purge_at = now() + make_interval(secs => $9), offered_until = NULL,
-            open_approval = NULL, device_seq = coalesce($10::bigint, device_seq),
+            open_approval = NULL, device_seq = coalesce($10::bigint, device_seq), receipt = $15::text,
             last_sequence = last_sequence + 1 + in_doubt::integer + (held.open_approval IS NOT NULL)::integer
         FROM held WHERE r.run_id = held.run_id
         RETURNING r.run_id, last_sequence, extract(epoch FROM finished_at - started_at)::float8 AS seconds,
             in_doubt, held.open_approval AS withdrawn, r.state, unknown_attempt = attempt AS decided)
     INSERT INTO run_events (run_id, sequence, event_id, type, data)
-    SELECT run_id, last_sequence - 1 - in_doubt::integer, $15::uuid, 'run.approval_resolved', json_build_object(
+    SELECT run_id, last_sequence - 1 - in_doubt::integer, $16::uuid, 'run.approval_resolved', json_build_object(
         'approval_id', 'apr_' || replace(withdrawn::text, '-', ''), 'resolution', 'withdrawn')
     FROM ended WHERE withdrawn IS NOT NULL UNION ALL
-    SELECT run_id, last_sequence - 1, $16::uuid, 'run.reconciled',
+    SELECT run_id, last_sequence - 1, $17::uuid, 'run.reconciled',
         json_build_object('state', state, 'by', CASE WHEN decided THEN 'desktop_user' ELSE 'device' END)
     FROM ended WHERE in_doubt UNION ALL
     SELECT run_id, last_sequence, $12, $13, $14::text::json FROM ended RETURNING (SELECT seconds FROM ended)";
 
-/// Ends a run with the device's report `seq`; without one it was not executed.
+/// Ends a run with the device's report `seq`; without one it was not executed. `receipt`: what the device signed about it.
 pub(super) async fn end(
     client: &impl GenericClient,
     fence: &AttemptFence<'_>,
     seq: Option<u64>,
     outcome: &Outcome,
+    receipt: Option<&str>,
     retention: Duration,
 ) -> Result<Option<Row>, Error> {
     let (result, error, usage) = match outcome {
@@ -70,11 +71,11 @@ pub(super) async fn end(
     let from = state.predecessors().filter(|from| *from != RunState::Queued || seq.is_none());
     let plain = from.filter(|from| *from != RunState::AwaitingApproval && *from != RunState::AwaitingReconciliation);
     let (from, unsettled) = (words(plain), unsettled(state));
-    let data = final_data(outcome).to_string();
+    let data = final_data(outcome, receipt).to_string();
     let usage = serde_json::to_string(usage)?;
     let seq = seq.map(|seq| i64::try_from(seq).unwrap_or(i64::MAX));
     let [event_id, withdrawn_id, reconciled_id] = std::array::from_fn(|_| EventId::new().uuid());
-    let rest: [&(dyn ToSql + Sync); 10] = [
+    let rest: [&(dyn ToSql + Sync); 11] = [
         &state.as_str(),
         &result,
         &error,
@@ -85,6 +86,7 @@ pub(super) async fn end(
         &event_id,
         &kind.as_str(),
         &data,
+        &receipt,
     ];
     if let Some(ended) = one(client, END_SQL, fence, &rest).await? {
         return Ok(Some(ended));
@@ -107,12 +109,16 @@ fn unsettled(state: RunState) -> Vec<&'static str> {
 }
 
 /// The data of the final event. The result itself stands in the run's record.
-fn final_data(outcome: &Outcome) -> Value {
-    match outcome {
+fn final_data(outcome: &Outcome, receipt: Option<&str>) -> Value {
+    let mut data = match outcome {
         Outcome::Succeeded { result, usage } => json!({ "finish_reason": result.finish_reason, "usage": usage }),
         Outcome::Failed { error, usage } => json!({ "error": error, "usage": usage }),
         Outcome::Cancelled { effects, usage } => json!({ "effects": effects, "usage": usage }),
+    };
+    if let Some(receipt) = receipt {
+        data["receipt"] = receipt.into();
     }
+    data
 }
 
 const WAS_UNKNOWN_SQL: &str = "-- attempts::was_unknown
@@ -128,7 +134,7 @@ pub(super) async fn mismatch(
 ) -> Result<Option<Row>, Error> {
     let was_unknown = one(client, WAS_UNKNOWN_SQL, fence, &[]).await?.is_some();
     let effects = if was_unknown { Effects::Possible } else { Effects::None };
-    end(client, fence, None, &definition_mismatch(effects), retention).await
+    end(client, fence, None, &definition_mismatch(effects), None, retention).await
 }
 
 fn definition_mismatch(effects: Effects) -> Outcome {

@@ -1,7 +1,8 @@
 //! Devices' changes to runs: claim, start, report, finish.
 //!
 //! Every statement that stores a record names run, attempt, device and epoch in its own condition. So a frame of an
-//! older attempt or session changes nothing, whatever its session assumes.
+//! older attempt or session changes nothing, whatever its session assumes. Here and on the control channel an attempt is
+//! numbered when it is offered; callers see how often the run began instead (`started_at`, `restarts`).
 //!
 //! | file | what it does |
 //! |---|---|
@@ -33,6 +34,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 pub use approvals::Approval;
+pub use offers::ServiceRoom;
 
 use super::leases::SessionKey;
 use super::{Error, Store, commit, with_timeout};
@@ -77,6 +79,8 @@ pub enum AttemptUpdate {
         seq: u64,
         /// The outcome.
         outcome: Outcome,
+        /// What the device signed about it: a foreign text that looks like a receipt.
+        receipt: Option<String>,
     },
     /// The device does not hold the definition, so the run was not executed: it fails.
     Mismatch,
@@ -169,6 +173,9 @@ impl Store {
         let mut results = Vec::with_capacity(records.len());
         for (record, written) in records.iter().zip(written) {
             self.notifier().notify(Topic::Run(record.run_id));
+            if matches!(record.what, AttemptUpdate::Return) {
+                self.notifier().notify(Topic::Queue(session.device_id));
+            }
             results.push(match written {
                 Some(row) => {
                     self.count(&record.what, &row)?;
@@ -214,18 +221,20 @@ async fn write(
     let (device_id, epoch) = (session.device_id.uuid(), session.epoch_column());
     let fence: AttemptFence<'_> = [&run_id, &attempt, &device_id, &epoch];
     match &record.what {
-        AttemptUpdate::Start => starts::start(client, &fence, record.attempt).await,
+        AttemptUpdate::Start => starts::start(client, &fence).await,
         AttemptUpdate::Return => one(client, starts::RETURN_SQL, &fence, &[]).await,
         AttemptUpdate::Events { first, events } => events::store(client, &fence, *first, events).await,
         AttemptUpdate::Approval { seq, approval } => approvals::store(client, &fence, *seq, approval).await,
-        AttemptUpdate::End { seq, outcome } => ends::end(client, &fence, Some(*seq), outcome, retention).await,
+        AttemptUpdate::End { seq, outcome, receipt } => {
+            ends::end(client, &fence, Some(*seq), outcome, receipt.as_deref(), retention).await
+        }
         AttemptUpdate::Mismatch => ends::mismatch(client, &fence, retention).await,
         AttemptUpdate::Reconcile => reconnects::reconcile(client, &fence).await,
         AttemptUpdate::Lose => reconnects::lose(client, &fence).await,
         AttemptUpdate::Cancel { .. } => reconnects::cancel(client, &fence, retention).await,
-        AttemptUpdate::Restart => reconnects::restart(client, &fence, record.attempt).await,
+        AttemptUpdate::Restart => reconnects::restart(client, &fence).await,
         AttemptUpdate::Unknown => reconnects::unknown(client, &fence).await,
-        AttemptUpdate::RunAgain => reconnects::run_again(client, &fence, record.attempt, retention).await,
+        AttemptUpdate::RunAgain => reconnects::run_again(client, &fence, retention).await,
     }
 }
 

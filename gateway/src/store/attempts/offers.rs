@@ -11,9 +11,27 @@ use crate::store::columns::{digest, json};
 use crate::store::leases::SessionKey;
 use crate::store::{Error, Store};
 
-/// The claim. `$but` is for a device with full services: the usual claim reads no extra rows for them.
+/// What a device has room for, beside its slots.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServiceRoom {
+    /// The services whose runs stay queued.
+    pub full: Vec<EndpointId>,
+    /// How many runs of these services fit; of the others any number does.
+    pub places: Vec<(EndpointId, u32)>,
+    /// Runs of other services are not looked for.
+    pub only: Option<Vec<EndpointId>>,
+}
+
+impl ServiceRoom {
+    fn is_unlimited(&self) -> bool {
+        self.full.is_empty() && self.places.is_empty() && self.only.is_none()
+    }
+}
+
+/// The claim. `$but` and `$chosen` are for a device whose services have places: the usual claim reads no extra rows for
+/// them.
 macro_rules! claim {
-    ($name:literal, $but:literal) => {
+    ($name:literal, $but:literal, $chosen:literal) => {
         concat!(
             $name,
             "
@@ -23,7 +41,7 @@ macro_rules! claim {
                 WHERE device_id = $1 AND epoch = $2 AND access_enabled AND revoked_at IS NULL
                     AND asleep_since IS NULL FOR SHARE
             ), next AS (
-                SELECT run_id FROM runs
+                SELECT run_id, endpoint_id, created_at FROM runs
                 WHERE device_id = (SELECT device_id FROM entitled) AND state = 'queued' AND offered_until IS NULL
                     AND queue_expires_at > now()",
             $but,
@@ -32,20 +50,30 @@ macro_rules! claim {
             -- By an array: nobody knows beforehand how many `next` has, and a join is planned for a tenth of the queue.
             UPDATE runs r SET attempt = attempt + 1, epoch = $2, offered_until = now() + make_interval(secs => $4),
                 device_seq = 0
-            WHERE r.run_id = ANY (ARRAY(SELECT run_id FROM next))
+            WHERE r.run_id = ANY (ARRAY(",
+            $chosen,
+            "))
             RETURNING r.run_id, attempt, endpoint_id, endpoint_version, definition_sha256, subject, input, conversation_id,
                 generation, max_duration_s, traceparent, created_at"
         )
     };
 }
 
-const CLAIM_SQL: &str = claim!("-- attempts::claim", "");
-/// Reads past the queued runs of full services, at most as many as there are.
-const CLAIM_EXCEPT_SQL: &str = claim!("-- attempts::claim_but", " AND endpoint_id <> ALL ($5)");
+const CLAIM_SQL: &str = claim!("-- attempts::claim", "", "SELECT run_id FROM next");
+/// Reads past the queued runs of services without a place, at most as many as there are. The oldest that are left are
+/// taken as far as their services have places, so at least one is.
+const CLAIM_WITHIN_SQL: &str = claim!(
+    "-- attempts::claim_within",
+    " AND endpoint_id <> ALL ($5) AND ($8::uuid[] IS NULL OR endpoint_id = ANY ($8))",
+    "SELECT run_id FROM (
+                SELECT run_id, endpoint_id, row_number() OVER (PARTITION BY endpoint_id ORDER BY created_at, run_id) AS nth
+                FROM next) ranked LEFT JOIN unnest($6::uuid[], $7::bigint[]) AS room (endpoint_id, places) USING (endpoint_id)
+            WHERE places IS NULL OR nth <= places"
+);
 
 impl Store {
-    /// Claims up to `limit` queued runs for a session's device, oldest first, each with a fresh attempt; none of a
-    /// service that is `full` there.
+    /// Claims up to `limit` queued runs for a session's device, oldest first, each with a fresh attempt, within the room
+    /// that their services have. If runs are queued that have room, at least one is claimed.
     ///
     /// # Errors
     /// The database does not answer, or refuses the statement.
@@ -53,16 +81,27 @@ impl Store {
         &self,
         session: SessionKey,
         limit: u32,
-        full: &[EndpointId],
+        room: &ServiceRoom,
         offer: Duration,
     ) -> Result<Vec<Offer>, Error> {
         let limit = i64::from(limit);
-        let full: Vec<_> = full.iter().map(|id| id.uuid()).collect();
-        let params: [&(dyn ToSql + Sync); 5] =
-            [&session.device_id.uuid(), &session.epoch_column(), &limit, &offer.as_secs_f64(), &full];
-        let rows = match full.is_empty() {
+        let ids = |services: &[EndpointId]| services.iter().map(|id| id.uuid()).collect::<Vec<_>>();
+        let (full, only) = (ids(&room.full), room.only.as_deref().map(ids));
+        let (limited, places): (Vec<_>, Vec<_>) =
+            room.places.iter().map(|(id, places)| (id.uuid(), i64::from(*places))).unzip();
+        let params: [&(dyn ToSql + Sync); 8] = [
+            &session.device_id.uuid(),
+            &session.epoch_column(),
+            &limit,
+            &offer.as_secs_f64(),
+            &full,
+            &limited,
+            &places,
+            &only,
+        ];
+        let rows = match room.is_unlimited() {
             true => self.relaxed_rows(CLAIM_SQL, &params[..4]).await?,
-            false => self.relaxed_rows(CLAIM_EXCEPT_SQL, &params).await?,
+            false => self.relaxed_rows(CLAIM_WITHIN_SQL, &params).await?,
         };
         let aged =
             |row: &Row| -> Result<_, Error> { Ok((row.try_get::<_, jiff::Timestamp>("created_at")?, offer_of(row)?)) };

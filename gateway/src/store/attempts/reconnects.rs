@@ -28,24 +28,24 @@ pub(super) const RECONCILE_SQL: &str = "-- attempts::reconcile
 pub(super) const RESTART_SQL: &str = "-- attempts::restart
     WITH held AS (
         SELECT run_id, state = 'awaiting_reconciliation' AS in_doubt, open_approval FROM runs
-        WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4 AND state = ANY($9)
-            AND ($10 OR unknown_attempt = attempt AND stop_operation_id IS NULL)
+        WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4 AND state = ANY($8)
+            AND ($9 OR unknown_attempt = attempt AND stop_operation_id IS NULL)
         FOR UPDATE
     ), moved AS (
         UPDATE runs r SET state = CASE WHEN stop_operation_id IS NOT NULL THEN 'cancelling' ELSE 'running' END,
-            attempt = attempt + 1, device_seq = 0, open_approval = NULL, model_unavailable_since = NULL, waited_until = now(), is_reoffered = true,
+            attempt = attempt + 1, restarts = restarts + 1, device_seq = 0, open_approval = NULL, model_unavailable_since = NULL, waited_until = now(), is_reoffered = true,
             last_sequence = last_sequence + 1 + in_doubt::integer + (held.open_approval IS NOT NULL)::integer
         FROM held WHERE r.run_id = held.run_id
-        RETURNING r.run_id, last_sequence, state, in_doubt, held.open_approval AS withdrawn,
+        RETURNING r.run_id, last_sequence, restarts, state, in_doubt, held.open_approval AS withdrawn,
             unknown_attempt = attempt - 1 AS decided)
     INSERT INTO run_events (run_id, sequence, event_id, type, data)
-    SELECT run_id, last_sequence - 1 - in_doubt::integer, $11::uuid, 'run.approval_resolved', json_build_object(
+    SELECT run_id, last_sequence - 1 - in_doubt::integer, $10::uuid, 'run.approval_resolved', json_build_object(
         'approval_id', 'apr_' || replace(withdrawn::text, '-', ''), 'resolution', 'withdrawn')
     FROM moved WHERE withdrawn IS NOT NULL UNION ALL
-    SELECT run_id, last_sequence - 1, $8::uuid, 'run.reconciled',
+    SELECT run_id, last_sequence - 1, $7::uuid, 'run.reconciled',
         json_build_object('state', state, 'by', CASE WHEN decided THEN 'desktop_user' ELSE 'device' END)
     FROM moved WHERE in_doubt UNION ALL
-    SELECT run_id, last_sequence, $5, $6, $7::text::json FROM moved RETURNING NULL::float8";
+    SELECT run_id, last_sequence, $5, $6, json_build_object('attempt', restarts + 1) FROM moved RETURNING NULL::float8";
 
 /// Once a run was unknown, it may have changed something, whatever its later outcome. Its open request is withdrawn.
 pub(super) const CANCEL_SQL: &str = "-- attempts::cancel
@@ -96,24 +96,19 @@ pub(super) async fn reconcile(client: &impl GenericClient, fence: &AttemptFence<
 }
 
 /// The device starts the run again, as the attempt after this one.
-pub(super) async fn restart(
-    client: &impl GenericClient,
-    fence: &AttemptFence<'_>,
-    attempt: u32,
-) -> Result<Option<Row>, Error> {
+pub(super) async fn restart(client: &impl GenericClient, fence: &AttemptFence<'_>) -> Result<Option<Row>, Error> {
     let started = RunState::ALL.into_iter().filter(|state| state.phase() == Phase::Started);
-    begin_again(client, fence, attempt, started, true).await
+    begin_again(client, fence, started, true).await
 }
 
 /// The desktop user has the run started again, unless a stop is open.
 pub(super) async fn run_again(
     client: &impl GenericClient,
     fence: &AttemptFence<'_>,
-    attempt: u32,
     retention: Duration,
 ) -> Result<Option<Row>, Error> {
     let in_doubt = [RunState::AwaitingReconciliation];
-    match begin_again(client, fence, attempt, in_doubt, false).await? {
+    match begin_again(client, fence, in_doubt, false).await? {
         Some(restarted) => Ok(Some(restarted)),
         None => end_stopped(client, fence, in_doubt, retention).await,
     }
@@ -122,14 +117,12 @@ pub(super) async fn run_again(
 async fn begin_again(
     client: &impl GenericClient,
     fence: &AttemptFence<'_>,
-    attempt: u32,
     from: impl IntoIterator<Item = RunState>,
     by_itself: bool,
 ) -> Result<Option<Row>, Error> {
-    let data = json!({ "attempt": attempt.saturating_add(1) }).to_string();
     let [event_id, reconciled_id, withdrawn_id] = std::array::from_fn(|_| EventId::new().uuid());
     let (kind, from) = (EventType::RunRestarted.as_str(), words(from));
-    let rest: [&(dyn ToSql + Sync); 7] = [&event_id, &kind, &data, &reconciled_id, &from, &by_itself, &withdrawn_id];
+    let rest: [&(dyn ToSql + Sync); 6] = [&event_id, &kind, &reconciled_id, &from, &by_itself, &withdrawn_id];
     one(client, RESTART_SQL, fence, &rest).await
 }
 

@@ -6,7 +6,9 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use tokio::process::Command;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::{Child, ChildStdout, Command};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::BackupError;
 use crate::store::Database;
@@ -23,8 +25,9 @@ pub(super) fn find(program: &'static str, least: u32) -> Result<PathBuf, BackupE
     match found.pop() {
         Some((major, path)) if major >= least => Ok(path),
         newest => {
-            let installed = found.into_iter().chain(newest).map(|(major, _)| major).collect();
-            Err(BackupError::NoProgram { program, installed })
+            let mut installed: Vec<_> = found.into_iter().chain(newest).map(|(major, _)| major).collect();
+            installed.dedup();
+            Err(BackupError::NoProgram { program, needed: least, installed })
         }
     }
 }
@@ -57,6 +60,64 @@ pub(super) async fn run(
     Err(BackupError::Program { program: name, said: if said.is_empty() { output.status.to_string() } else { said } })
 }
 
+/// Bytes that are kept of what a program says of its failure.
+const MAX_SAID_BYTES: usize = 16 * 1024;
+
+/// A program that reads a file, and connects to no database. Ends when this is dropped.
+pub(super) struct Reading {
+    path: PathBuf,
+    child: Child,
+    said: AbortOnDropHandle<String>,
+}
+
+/// Starts `pg_restore` on a file; what it writes is to be read.
+pub(super) fn read(program: &Path, arguments: &[&str], file: &Path) -> Result<Reading, BackupError> {
+    let io = |source| BackupError::Io { path: program.to_owned(), source };
+    let mut command = Command::new(program);
+    command.args(arguments).arg(file).env_clear().env("PATH", "/usr/bin:/bin").env("LC_ALL", "C.UTF-8");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    let mut child = command.spawn().map_err(io)?;
+    let errors = child.stderr.take();
+    let said = AbortOnDropHandle::new(tokio::spawn(async move {
+        match errors {
+            Some(errors) => beginning(errors).await,
+            None => String::new(),
+        }
+    }));
+    Ok(Reading { path: program.to_owned(), child, said })
+}
+
+/// The beginning of a text; the rest is read too, so that the program does not wait.
+async fn beginning(mut from: impl AsyncRead + Unpin) -> String {
+    let (mut kept, mut piece) = (Vec::new(), vec![0; MAX_SAID_BYTES]);
+    while let Ok(length) = from.read(&mut piece).await
+        && length > 0
+    {
+        kept.extend_from_slice(&piece[..length.min(MAX_SAID_BYTES - kept.len())]);
+    }
+    String::from_utf8_lossy(&kept).trim().to_owned()
+}
+
+impl Reading {
+    /// What it writes; to be taken once.
+    pub(super) fn output(&mut self) -> Result<ChildStdout, BackupError> {
+        let missing = || BackupError::Io { path: self.path.clone(), source: std::io::Error::other("no output") };
+        self.child.stdout.take().ok_or_else(missing)
+    }
+
+    /// Waits for its end, which must be a good one.
+    pub(super) async fn end(mut self) -> Result<(), BackupError> {
+        let status = self.child.wait().await;
+        let status = status.map_err(|source| BackupError::Io { path: self.path.clone(), source })?;
+        if status.success() {
+            return Ok(());
+        }
+        let said = self.said.await.unwrap_or_default();
+        let said = if said.is_empty() { status.to_string() } else { said };
+        Err(BackupError::Program { program: "pg_restore", said })
+    }
+}
+
 /// The database's address with its password, in a file for libpq; gone when dropped.
 struct ServiceFile {
     folder: PathBuf,
@@ -80,5 +141,18 @@ impl Drop for ServiceFile {
     fn drop(&mut self) {
         // A failure here is harmless; the folder is private.
         let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_is_newer_than_every_installed_client_is_told_with_the_package_that_is_missing() {
+        let error = find("pg_dump", 99).expect_err("there is none").to_string();
+        assert!(error.contains("pg_dump of PostgreSQL 99 or newer"), "{error}");
+        assert!(error.contains("apt-get install postgresql-client-99") && error.contains("installed is 1"), "{error}");
+        assert!(find("pg_dump", 15).is_ok());
     }
 }

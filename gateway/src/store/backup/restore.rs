@@ -1,21 +1,25 @@
 //! Restores a dump, and fences the runs that it shows as open.
 //!
 //! A backup is older than the present. Runs that it shows as queued or running may have been executed since, by a
-//! device that reported to a database which is gone. So none of them is offered again: every run that had not ended
-//! awaits reconciliation, and is fenced. Sessions and attempts get numbers that were never used before, so that neither
+//! device that reported to a database which is gone. So none of them is offered again by itself: every run that had not
+//! ended awaits reconciliation, and is fenced. One that had not begun is queued again once its device, with the journal that
+//! it had then, says that it never had it ([`super::super::recalls`]). Sessions and attempts get numbers that were never used before, so that neither
 //! a gateway that was frozen nor a device that still holds such a run can write to it.
 
 use std::path::Path;
 
-use deskgate_protocol::Timestamp;
 use deskgate_protocol::run::EventType;
 use serde_json::json;
 use tokio_postgres::Client;
 
-use super::{BackupError, programs};
+use super::limited::LimitedAccount;
+use super::{BackupContents, BackupError, load, programs};
 use crate::store::Database;
 use crate::store::migrate::{self, REPLACED_SCHEMA, SchemaStatus};
 use crate::store::operations::FIRST_RESTORED_ATTEMPT;
+
+/// The first migration in which a device's journal is noted.
+const FIRST_WITH_JOURNALS: i32 = 21;
 
 /// The result of a restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,44 +47,60 @@ pub async fn is_empty(client: &Client) -> Result<bool, BackupError> {
     Ok(super::count(client).await?.is_empty())
 }
 
-/// Restores a dump that was taken at `taken_at` in place of the current data, and settles open work, unless nothing
-/// happened since (`unchanged`). After an error the old state stays. While this is under way, and after an
+/// Restores the data of a dump with these contents in place of the current data, and settles open work, unless nothing
+/// happened since (`unchanged`). The schema is this program's own, at the dump's migration; an account that can only own
+/// tables makes and fills it. After an error the old state stays. While this is under way, and after an
 /// interruption, no gateway starts on the database; another restore then goes on from the data that was there first.
 ///
 /// # Errors
 /// [`BackupError::NoProgram`]: there is no `pg_restore` of the server's version or a newer one.
-/// [`BackupError::Program`]: it fails, such as for a damaged dump. [`BackupError::Io`]: it cannot be started, or the
-/// file with the address cannot be written. [`BackupError::Address`]: the address does not fit into that file.
-/// [`BackupError::Schema`]: a newer or another program migrated what was restored. [`BackupError::Store`]: the database
+/// [`BackupError::Program`]: it fails, such as for a damaged dump. [`BackupError::Io`]: it cannot be started.
+/// [`BackupError::Privileged`]: there is no limited account. [`BackupError::Foreign`], [`BackupError::CutOff`] and
+/// [`BackupError::Rows`]: the dump holds something else than its rows, less, or other ones. [`BackupError::Schema`]: a
+/// newer or another program migrated what was restored. [`BackupError::Store`]: the database
 /// does not answer, or refuses a statement; also while the old state is put back, or after the restore while it is
 /// deleted: then the database stays half restored.
 pub async fn restore(
     database: &Database,
     dump: &Path,
-    taken_at: Timestamp,
+    contents: &BackupContents,
     unchanged: bool,
 ) -> Result<RestoreReport, BackupError> {
     let (client, _driver) = database.connect().await?;
     let major: i32 =
         client.query_one("SELECT current_setting('server_version_num')::int / 10000", &[]).await?.try_get(0)?;
     let program = programs::find("pg_restore", major.unsigned_abs())?;
-    let aside = match migrate::is_half_restored(&client).await? {
+    let account = LimitedAccount::find(database, &client).await?;
+    let restored = replace(&client, &account, &program, dump, contents, unchanged).await;
+    account.leave(&client).await;
+    restored
+}
+
+async fn replace(
+    client: &Client,
+    account: &LimitedAccount,
+    program: &Path,
+    dump: &Path,
+    contents: &BackupContents,
+    unchanged: bool,
+) -> Result<RestoreReport, BackupError> {
+    let aside = match migrate::is_half_restored(client).await? {
         // Waits for sessions that still write there.
-        true => "DROP SCHEMA public CASCADE; CREATE SCHEMA public".to_owned(),
-        false => format!("ALTER SCHEMA public RENAME TO {REPLACED_SCHEMA}; CREATE SCHEMA public"),
+        true => "DROP SCHEMA public CASCADE".to_owned(),
+        false => format!("ALTER SCHEMA public RENAME TO {REPLACED_SCHEMA}"),
     };
-    client.batch_execute(&format!("BEGIN; {aside}; COMMIT")).await?;
+    let own = account.authorization();
+    client.batch_execute(&format!("BEGIN; {aside}; CREATE SCHEMA public{own}; COMMIT")).await?;
     let restored = async {
-        let dump = dump.display().to_string();
-        let arguments = ["--exit-on-error", "--single-transaction", "--no-owner", "--no-privileges", &dump];
-        programs::run("pg_restore", &program, database, &arguments).await?;
-        match migrate::compared(&client).await? {
+        load::load(&account.database, program, dump, contents.migration).await?;
+        account.hand_over(client).await?;
+        match migrate::compared(client).await? {
             SchemaStatus::Current | SchemaStatus::Behind { .. } => {}
             SchemaStatus::Ahead { applied } => {
                 return Err(migrate::MigrateError::Ahead { applied, known: migrate::newest() }.into());
             }
         }
-        if unchanged { Ok(RestoreReport { in_doubt: 0 }) } else { settle(&client, taken_at).await }
+        if unchanged { Ok(RestoreReport { in_doubt: 0 }) } else { settle(client, contents).await }
     };
     match restored.await {
         Ok(restored) => {
@@ -97,7 +117,8 @@ pub async fn restore(
 }
 
 /// Fences all open runs in one commit.
-async fn settle(client: &Client, taken_at: Timestamp) -> Result<RestoreReport, BackupError> {
+async fn settle(client: &Client, contents: &BackupContents) -> Result<RestoreReport, BackupError> {
+    let taken_at = contents.taken_at;
     let sql = "-- backup::fence_sessions
         WITH fenced AS (
             UPDATE devices SET epoch = epoch + $4, connected_epoch = NULL, asleep_since = NULL, lease_expires_at = now()
@@ -113,6 +134,10 @@ async fn settle(client: &Client, taken_at: Timestamp) -> Result<RestoreReport, B
     );
     let (kind, data) = (EventType::RunAwaitingReconciliation.as_str(), json!({ "reason": reason }).to_string());
     let sessions = i64::from(FIRST_RESTORED_ATTEMPT);
+    // Older backups do not say which journal a device had.
+    if contents.migration >= FIRST_WITH_JOURNALS {
+        client.execute("UPDATE devices SET restored_journal_id = journal_id -- backup::note_journals", &[]).await?;
+    }
     let in_doubt = client.execute(sql, &[&kind, &data, &FIRST_RESTORED_ATTEMPT, &sessions]).await?;
     Ok(RestoreReport { in_doubt })
 }

@@ -9,9 +9,11 @@ pub(super) fn settings(socket_dir: &Path) -> Vec<String> {
     settings
 }
 
-/// The access rule: the account we run as, authenticated by the kernel, and no other. TCP has no line.
+/// The access rules: the account we run as, authenticated by the kernel; and with its password the account that is made
+/// for one restore, and no other has one. TCP has no line.
 pub(super) const PG_HBA: &str = "# Written by Deskgate at each start; changes are lost.\n\
-    local all all peer map=deskgate\n";
+    local all deskgate peer map=deskgate\n\
+    local all all scram-sha-256\n";
 
 /// The map that [`PG_HBA`] names: this account of the system is the database's one user.
 pub(super) fn pg_ident(account_name: &str) -> String {

@@ -42,6 +42,8 @@ pub enum Disposition {
     Exhausted,
     /// It cannot be delivered any more.
     Discarded,
+    /// This replica cannot attempt it: it is due for the others, and the attempt never was.
+    GivenBack,
 }
 
 impl Disposition {
@@ -49,7 +51,7 @@ impl Disposition {
     pub fn state(self) -> DeliveryState {
         match self {
             Self::Delivered => DeliveryState::Delivered,
-            Self::Again(_) => DeliveryState::Pending,
+            Self::Again(_) | Self::GivenBack => DeliveryState::Pending,
             Self::Exhausted => DeliveryState::Exhausted,
             Self::Discarded => DeliveryState::Discarded,
         }
@@ -67,18 +69,29 @@ pub struct DisabledCallback {
 
 const SETTLE_SQL: &str = "-- deliveries::settle
     WITH told AS (
-        SELECT * FROM unnest($1::uuid[], $2::int[], $3::int[], $4::int[], $5::text[], $6::text[], $7::text[], $8::float8[])
-            AS told(delivery_id, attempt, took_ms, status_code, error_code, answer, becomes, wait_s)
+        SELECT * FROM unnest($1::uuid[], $2::int[], $3::int[], $4::int[], $5::text[], $6::text[], $7::text[], $8::float8[],
+            $10::bool[])
+            AS told(delivery_id, attempt, took_ms, status_code, error_code, answer, becomes, wait_s, is_given_back)
+    ), given_back AS (
+        UPDATE deliveries d SET due_at = now(), attempt = d.attempt - 1
+        FROM told WHERE told.is_given_back
+            AND d.delivery_id = told.delivery_id AND d.attempt = told.attempt AND d.state = 'pending'
+        RETURNING d.delivery_id, told.attempt
+    ), forgotten AS (
+        DELETE FROM delivery_attempts a USING given_back g
+        WHERE a.delivery_id = g.delivery_id AND a.attempt = g.attempt
     ), noted AS (
         UPDATE delivery_attempts a SET took_ms = told.took_ms, status_code = told.status_code,
             error_code = told.error_code, answer = told.answer
         FROM told WHERE a.delivery_id = told.delivery_id AND a.attempt = told.attempt AND a.took_ms IS NULL
+            AND NOT told.is_given_back
     ), settled AS (
         UPDATE deliveries d SET state = told.becomes,
             due_at = CASE WHEN told.becomes = 'pending' THEN now() + make_interval(secs => told.wait_s) END,
             finished_at = CASE WHEN told.becomes <> 'pending' THEN now() END,
             purge_at = CASE WHEN told.becomes <> 'pending' THEN now() + make_interval(secs => $9) END
         FROM told WHERE d.delivery_id = told.delivery_id AND d.attempt = told.attempt AND d.state = 'pending'
+            AND NOT told.is_given_back
         RETURNING d.destination_id, told.becomes, told.status_code
     ), seen AS (
         SELECT destination_id, bool_or(becomes = 'delivered') AS good, coalesce(bool_or(status_code = 410), false) AS gone
@@ -119,7 +132,8 @@ impl Store {
         let answers: Vec<_> = outcomes.iter().map(|outcome| outcome.answer.as_deref()).collect();
         let becomes: Vec<_> = outcomes.iter().map(|outcome| outcome.becomes.state().as_str()).collect();
         let waits: Vec<f64> = outcomes.iter().map(|outcome| wait_s(outcome.becomes)).collect();
-        let params: [&(dyn ToSql + Sync); 9] = [
+        let given_back: Vec<_> = outcomes.iter().map(|outcome| outcome.becomes == Disposition::GivenBack).collect();
+        let params: [&(dyn ToSql + Sync); 10] = [
             &ids,
             &column(|outcome| i32::try_from(outcome.attempt).unwrap_or(i32::MAX)),
             &column(|outcome| i32::try_from(outcome.took.as_millis()).unwrap_or(i32::MAX)),
@@ -129,6 +143,7 @@ impl Store {
             &becomes,
             &waits,
             &retention.as_secs_f64(),
+            &given_back,
         ];
         let rows = self.relaxed_rows(SETTLE_SQL, &params).await?;
         self.notifier().notify_any();

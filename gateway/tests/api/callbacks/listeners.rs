@@ -10,6 +10,7 @@ use deskgate_protocol::management::{
 use serde_json::Value;
 
 use super::{FakeReceiver, callback, deliveries, delivery_worker, hurry, shown};
+use crate::document::assert_fits;
 use crate::store::{TestStore, succeeded};
 use crate::support::gateway::{DeviceFixture, LONG_LEASE};
 
@@ -104,4 +105,22 @@ async fn what_a_listener_is_to_get_is_sent_to_no_address() {
     let states: Vec<_> = deliveries(device).await.into_iter().map(|own| (own.to, own.delivery.kind)).collect();
     assert_eq!(states[1], (DestinationKind::Listener, CallbackEvent::RunStarted));
     assert_eq!(receiver.got().len(), 1);
+}
+
+#[tokio::test]
+async fn what_a_callback_brings_has_the_form_that_the_document_says() {
+    let test_store = TestStore::new().await;
+    let device = &test_store.device;
+    let app_id = device.app.id;
+    let opened = device.desktop.open_listener(OpenListener { app_id, types: Vec::new() }).await.expect("opened");
+    let kinds = CallbackEvent::ALL.iter().copied().filter(|kind| kind.can_be_chosen());
+    for kind in kinds {
+        device.desktop.trigger(TriggerDelivery { app_id, kind }).await.expect("queued");
+        let brought = poll(device, opened.listener_id, 20, Vec::new()).await.swap_remove(0);
+        let body: Value = serde_json::from_str(&brought.body).expect("JSON");
+        assert_eq!(body["type"], kind.as_str());
+        let record = if kind == CallbackEvent::ConversationReset { "ConversationCallback" } else { "RunCallback" };
+        assert_fits(record, &body);
+        poll(device, opened.listener_id, 0, vec![answered(&brought, 200)]).await;
+    }
 }

@@ -15,6 +15,7 @@ use deskgate_gateway::callbacks::send::{ReceiverResponse, SendResult};
 use deskgate_gateway::callbacks::worker::{self, DeliveryTimings, DeliveryTransport};
 use deskgate_gateway::domain::deliveries::PayloadBuilder;
 use deskgate_gateway::domain::destinations::Destination;
+use deskgate_gateway::encryption::DataCipher;
 use deskgate_gateway::signing::{self, SigningSecret};
 use deskgate_gateway::store::Store;
 use deskgate_protocol::DeliveryId;
@@ -119,7 +120,17 @@ pub(super) fn answer(status: u16) -> ReceiverResponse {
 
 /// Starts the rounds of one gateway; they end with the value.
 pub(super) fn delivery_worker(store: &Store, receiver: &FakeReceiver, lease: Duration) -> AbortOnDropHandle<()> {
-    let scribe = PayloadBuilder::new(store.clone(), cipher());
+    delivery_worker_with_seal(store, receiver, lease, cipher())
+}
+
+/// The same for a gateway with a seal of its own.
+pub(super) fn delivery_worker_with_seal(
+    store: &Store,
+    receiver: &FakeReceiver,
+    lease: Duration,
+    seal: DataCipher,
+) -> AbortOnDropHandle<()> {
+    let scribe = PayloadBuilder::new(store.clone(), seal);
     let clocks = DeliveryTimings { lease, retention: Duration::from_secs(3600) };
     let run = worker::run(store.clone(), scribe, receiver.clone(), clocks, CancellationToken::new());
     AbortOnDropHandle::new(tokio::spawn(run))

@@ -3,13 +3,15 @@
 use std::time::{Duration, Instant};
 
 use deskgate_gateway::callbacks::send::ReceiverResponse;
+use deskgate_gateway::encryption::DataCipher;
 use deskgate_protocol::delivery::{CallbackEvent, DeliveryErrorCode, DeliveryState};
 use deskgate_protocol::management::{CallbackOff, RollCallbackSecret, SetAllowlist, SetCallback, ShowCallback};
 use deskgate_protocol::{Timestamp, VERSION};
 use futures_util::StreamExt;
 
 use super::{
-    CALLBACK_HOST, CALLBACK_URL, FakeReceiver, all, answer, callback, deliveries, delivery_worker, hurry, set, shown,
+    CALLBACK_HOST, CALLBACK_URL, FakeReceiver, all, answer, callback, deliveries, delivery_worker,
+    delivery_worker_with_seal, hurry, set, shown,
 };
 use crate::store::{TestStore, succeeded};
 use crate::support::gateway::LONG_LEASE;
@@ -55,6 +57,28 @@ async fn what_arrives_is_signed_and_says_what_the_run_says() {
     assert_eq!(detail.attempts.len(), 1);
     assert_eq!(detail.attempts[0].answer.as_deref(), Some("thank\u{fffd}you"));
     assert_eq!(detail.attempts[0].url_host, CALLBACK_HOST);
+}
+
+#[tokio::test]
+async fn a_replica_with_another_seal_gives_deliveries_back_and_uses_up_none_of_their_attempts() {
+    let test_store = TestStore::new().await;
+    callback(&test_store.device, &[]).await;
+    told(&test_store).await;
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let other = DataCipher::load_or_create(&folder.path().join("seal")).expect("made");
+    let receiver = FakeReceiver::answering(204);
+    let before = test_store.database.value("SELECT max(due_at) FROM deliveries").await;
+    let _other = delivery_worker_with_seal(&test_store.store, &receiver, LONG_LEASE, other);
+    let given_back = format!("SELECT count(*) FROM deliveries WHERE attempt = 0 AND due_at <> '{before}'");
+    until("it gave the delivery back", async || test_store.database.value(&given_back).await == "1").await;
+    assert_eq!(test_store.database.value("SELECT count(*) FROM delivery_attempts").await, "0");
+    assert!(receiver.got().is_empty(), "nothing is sent without a signature");
+
+    let _rounds = delivery_worker(&test_store.store, &receiver, LONG_LEASE);
+    assert_eq!(receiver.gets(1).await[0].header("x-deskgate-attempt"), "1");
+    all(&test_store.device, DeliveryState::Delivered).await;
+    let callback = test_store.database.value("SELECT failing_since IS NULL FROM destinations").await;
+    assert_eq!(callback, "true", "the receiver has not failed");
 }
 
 #[tokio::test]

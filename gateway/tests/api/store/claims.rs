@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use deskgate_gateway::store::attempts::{AttemptUpdate, RecordOutcome};
+use deskgate_gateway::store::attempts::{AttemptUpdate, RecordOutcome, ServiceRoom};
 use deskgate_gateway::store::leases::SessionKey;
 use deskgate_protocol::RunId;
 use deskgate_protocol::control::RevokeCode;
@@ -34,7 +34,7 @@ async fn eight_claimers_at_once_take_every_run_once_and_oldest_first() {
         claimers.spawn(async move {
             let mut taken = Vec::new();
             loop {
-                let batch = store.claim(session, 7, &[], LONG_LEASE).await.expect("claimed");
+                let batch = store.claim(session, 7, &ServiceRoom::default(), LONG_LEASE).await.expect("claimed");
                 if batch.is_empty() {
                     return taken;
                 }
@@ -59,7 +59,7 @@ async fn only_the_newest_session_of_the_right_device_with_access_gets_work() {
     let run_id = test_store.queue().await;
     let (foreign, _) = DeviceFixture::pair(&test_store.store).await.connect().await;
     assert_eq!(test_store.device.claim(old, 9).await, []);
-    assert_eq!(test_store.store.claim(foreign, 9, &[], LONG_LEASE).await.expect("claimed"), []);
+    assert_eq!(test_store.store.claim(foreign, 9, &ServiceRoom::default(), LONG_LEASE).await.expect("claimed"), []);
     assert_eq!(test_store.device.claim(session, 0).await, []);
     test_store.device.allow(false).await;
     assert_eq!(test_store.device.claim(session, 9).await, []);
@@ -88,13 +88,41 @@ async fn runs_of_a_full_service_stay_queued_while_those_of_others_pass_them() {
         queued.push(run_id);
     }
     let claim = async |full: &[_]| -> Vec<(RunId, u32)> {
-        let offers = test_store.store.claim(session, 2, full, LONG_LEASE).await.expect("claimed");
+        let room = ServiceRoom { full: full.to_vec(), ..ServiceRoom::default() };
+        let offers = test_store.store.claim(session, 2, &room, LONG_LEASE).await.expect("claimed");
         offers.into_iter().map(|offer| (offer.run_id, offer.attempt)).collect()
     };
     assert_eq!(claim(&[full]).await, [(queued[2], 1), (queued[4], 1)]);
     assert_eq!(claim(&[full, other]).await, []);
     assert_eq!(claim(&[other]).await, [(queued[0], 1), (queued[1], 1)], "in their old order, and never tried");
     assert_eq!(claim(&[]).await, [(queued[3], 1)]);
+}
+
+#[tokio::test]
+async fn of_each_service_as_many_runs_are_claimed_as_it_has_places_and_the_oldest_of_all_come_first() {
+    let test_store = TestStore::new().await;
+    let (session, _) = test_store.device.connect().await;
+    let (one, two) = (test_store.device.endpoint, test_store.device.service(&test_store.device.app, "two").await);
+    let mut queued = Vec::new();
+    for endpoint in [one, one, two, one, two, two] {
+        let run_id = test_store.queue().await;
+        let (run, endpoint) = (quoted(run_id.uuid()), quoted(endpoint.uuid()));
+        test_store.database.execute(&format!("UPDATE runs SET endpoint_id = {endpoint} WHERE run_id = {run}")).await;
+        queued.push(run_id);
+    }
+    let claim = async |limit, room: ServiceRoom| -> Vec<RunId> {
+        let offers = test_store.store.claim(session, limit, &room, LONG_LEASE).await.expect("claimed");
+        offers.into_iter().map(|offer| offer.run_id).collect()
+    };
+    let room = ServiceRoom { places: vec![(one, 1), (two, 2)], ..ServiceRoom::default() };
+    assert_eq!(claim(3, room.clone()).await, [queued[0], queued[2]], "of the three oldest, as many as fit");
+    assert_eq!(claim(1, room.clone()).await, [queued[1]], "and always one if there is one that fits");
+    let rest = ServiceRoom { full: vec![one], places: vec![(two, 1)], only: None };
+    assert_eq!(claim(9, rest).await, [queued[4]]);
+    let only_one = ServiceRoom { only: Some(vec![one]), ..ServiceRoom::default() };
+    assert_eq!(claim(9, only_one.clone()).await, [queued[3]], "those of others are not looked for");
+    assert_eq!(claim(9, only_one).await, []);
+    assert_eq!(claim(9, room).await, [queued[5]]);
 }
 
 #[tokio::test]
@@ -125,7 +153,7 @@ async fn an_offer_nobody_took_is_queued_again_and_its_late_acceptance_refused() 
     let test_store = TestStore::new().await;
     let (session, _) = test_store.device.connect().await;
     let run_id = test_store.queue().await;
-    test_store.store.claim(session, 1, &[], Duration::ZERO).await.expect("claimed");
+    test_store.store.claim(session, 1, &ServiceRoom::default(), Duration::ZERO).await.expect("claimed");
     assert_eq!(test_store.store.return_unaccepted_offers().await.expect("done"), 1);
     assert_eq!(test_store.store.return_unaccepted_offers().await.expect("done"), 0);
     let late = test_store.one(session, run_id, 1, AttemptUpdate::Start).await;

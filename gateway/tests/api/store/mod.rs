@@ -6,16 +6,20 @@ mod claims;
 mod fences;
 mod model;
 mod plans;
+mod recalls;
 mod sleep;
 mod statements;
 mod unknown;
 mod upkeep;
 
+use deskgate_gateway::domain::quotas::Quotas;
 use deskgate_gateway::notify::ChangeNotifier;
 use deskgate_gateway::store::attempts::{Approval, AttemptRecord, AttemptUpdate, RecordOutcome};
 use deskgate_gateway::store::leases::SessionKey;
 use deskgate_gateway::store::{self, Store};
-use deskgate_protocol::run::{Effects, EventType, FinishReason, Outcome, RunError, RunErrorCode, RunResult, Usage};
+use deskgate_protocol::run::{
+    Effects, EventType, FinishReason, Outcome, Run, RunError, RunErrorCode, RunResult, Usage,
+};
 use deskgate_protocol::{ApprovalId, EndpointId, RunId, Timestamp};
 use serde_json::json;
 use uuid::Uuid;
@@ -36,7 +40,7 @@ impl TestStore {
         // There is no receiver: announcements only fill a bounded queue.
         let (wake, _outgoing) = ChangeNotifier::new();
         let opened = store::Database::new(&database.url(), None, None).expect("a URL");
-        let store = opened.open(true, wake).await.expect("opened");
+        let store = opened.open(true, wake).await.expect("opened").with_quotas(Quotas::OF_OWN_DESKTOP);
         let device = DeviceFixture::pair(&store).await;
         Self { database, store, device }
     }
@@ -90,10 +94,16 @@ impl TestStore {
         self.store.record(session, &[record], LONG_LEASE).await.expect("written")[0]
     }
 
-    /// The run's row: state, attempt, last sequence, and how many final events it has.
+    /// The run's row: state, number of its offer, and last sequence.
     pub(crate) async fn row(&self, run_id: RunId) -> (String, u32, u64) {
-        let stored = self.store.run_of_device(self.device.device_id, run_id).await.expect("read").expect("there");
-        (stored.run.state.to_string(), stored.run.attempt, stored.run.last_sequence)
+        let run = self.run(run_id).await;
+        let offer = self.database.value(&format!("SELECT attempt FROM runs WHERE run_id = '{}'", run_id.uuid())).await;
+        (run.state.to_string(), offer.parse().expect("a number"), run.last_sequence)
+    }
+
+    /// The run's record.
+    pub(crate) async fn run(&self, run_id: RunId) -> Run {
+        self.store.run_of_device(self.device.device_id, run_id).await.expect("read").expect("there").run
     }
 
     /// The types of its events, after checking that they are numbered densely from 1.
@@ -127,7 +137,7 @@ pub(crate) fn closed(seq: u64, approval_id: ApprovalId) -> AttemptUpdate {
 
 pub(crate) fn succeeded(seq: u64) -> AttemptUpdate {
     let result = RunResult { text: "done".to_owned(), finish_reason: FinishReason::Completed };
-    AttemptUpdate::End { seq, outcome: Outcome::Succeeded { result, usage: Usage::default() } }
+    AttemptUpdate::End { seq, outcome: Outcome::Succeeded { result, usage: Usage::default() }, receipt: None }
 }
 
 pub(crate) fn failed(seq: u64) -> AttemptUpdate {
@@ -137,7 +147,7 @@ pub(crate) fn failed(seq: u64) -> AttemptUpdate {
         retryable: true,
         effects: Effects::None,
     };
-    AttemptUpdate::End { seq, outcome: Outcome::Failed { error, usage: Usage::default() } }
+    AttemptUpdate::End { seq, outcome: Outcome::Failed { error, usage: Usage::default() }, receipt: None }
 }
 
 /// The text of a query's parameter.

@@ -80,7 +80,10 @@ enum ModelReport {
 struct ExpectedRun {
     id: RunId,
     state: RunState,
+    /// The number of its newest offer.
     attempt: u32,
+    /// How often it began, which is what callers see as its attempt.
+    begins: u32,
     offered: bool,
     holder: u64,
     device_seq: u64,
@@ -103,7 +106,10 @@ impl ExpectedRun {
         let started = self.state.phase() == Phase::Started;
         let in_doubt = self.state == AwaitingReconciliation;
         match what {
-            AttemptUpdate::Start if self.state == Queued && self.offered => self.moved(Running),
+            AttemptUpdate::Start if self.state == Queued && self.offered => {
+                self.moved(Running);
+                self.begins = 1;
+            }
             AttemptUpdate::Return if self.state == Queued => self.offered = false,
             AttemptUpdate::Events { first, events } if started => {
                 let last = first + events.len() as u64 - 1;
@@ -188,6 +194,7 @@ impl ExpectedRun {
         }
         self.moved(if self.stop.is_some() { RunState::Cancelling } else { RunState::Running });
         (self.attempt, self.device_seq) = (self.attempt + 1, 0);
+        self.begins += 1;
     }
 
     fn stop(&mut self, by: OperationId) {
@@ -257,6 +264,7 @@ impl ModelHistory<'_> {
                     id,
                     state,
                     attempt: 0,
+                    begins: 0,
                     offered: false,
                     holder: 0,
                     device_seq: 0,
@@ -446,7 +454,7 @@ impl ModelHistory<'_> {
             .into_iter()
             .map(|stored| (stored.run.run_id, stored.run.state, stored.run.attempt, stored.run.last_sequence))
             .collect();
-        let expected: Vec<_> = self.runs.iter().map(|run| (run.id, run.state, run.attempt, run.last)).collect();
+        let expected: Vec<_> = self.runs.iter().map(|run| (run.id, run.state, run.begins, run.last)).collect();
         assert_eq!(stored, expected);
         let numbers = store.numbers(self.test_store.device.device_id).await.expect("counted");
         let count = |phase| self.runs.iter().filter(|run| run.state.phase() == phase).count();

@@ -1,14 +1,15 @@
 //! Every statement of the store is executed once, so that a wrong type or name in one shows here.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use deskgate_gateway::store::accounts::Account;
 use deskgate_gateway::store::activity::Owner;
 use deskgate_gateway::store::applications::{ApplicationQuery, NewKey, NewSecret};
-use deskgate_gateway::store::attempts::AttemptUpdate;
+use deskgate_gateway::store::attempts::{AttemptUpdate, ServiceRoom};
 use deskgate_gateway::store::certificates::{CertificateScope, NewCertificate};
 use deskgate_gateway::store::device_lists::DeviceRunQuery;
+use deskgate_gateway::store::run_content::{ContentDeletion, MessageQuery};
 use deskgate_gateway::store::run_list::{RunQuery, WaitCause};
 use deskgate_gateway::store::webhook_receipts::NewReceipt;
 use deskgate_gateway::store::webhooks::WebhookCreation;
@@ -16,7 +17,9 @@ use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::{RefusedCode, SessionRefusal};
 use deskgate_protocol::identity::PublicKey;
 use deskgate_protocol::management::{AskedBy, PublishEndpoint, ReceiptOutcome, Scope};
-use deskgate_protocol::{ApplicationId, EndpointId, HookId, KeyId, ReceiptId, RunId, VERSION};
+use deskgate_protocol::{
+    ApplicationId, ConversationId, EndpointId, HookId, JournalId, KeyId, ReceiptId, RunId, VERSION,
+};
 
 use super::{TestStore, events, failed, succeeded};
 use crate::support::gateway::LONG_LEASE;
@@ -124,7 +127,8 @@ async fn every_statement_is_understood_by_the_database() {
     store.note_host_key(device.device_id, None).await.expect("note_host_key");
     assert_eq!(told("SHA256:newer").await, (vec![], vec![]), "it goes by the key of a server's sshd");
     // Executed by the tests of backups.
-    done(&["backup::moment", "backup::tables", "backup::in_use", "backup::fence_sessions"]);
+    done(&["backup::moment", "backup::tables", "backup::in_use", "backup::fence_sessions", "backup::note_journals"]);
+    done(&["backup::is_privileged", "backup::columns", "backup::foreign_keys"]);
     // Executed by the tests of upgrades.
     done(&["devices::met"]);
     assert_eq!(store.devices_before(None, 5).await.expect("devices_before").len(), 1);
@@ -153,6 +157,10 @@ async fn every_statement_is_understood_by_the_database() {
     assert!(store.session_is_current(session).await.expect("session_is_current"));
     done(&["leases::take_over_started", "leases::take_over_offered"]);
     done(&["leases::begin_session", "leases::renew_session", "leases::session_is_current"]);
+    store.note_journal(session, JournalId::new()).await.expect("note_journal");
+    assert!(store.runs_to_recall(session, None).await.expect("runs_to_recall").is_empty());
+    assert_eq!(store.requeue(session, &[RunId::new()]).await.expect("requeue"), 0);
+    done(&["recalls::note_journal", "recalls::runs_to_recall", "recalls::requeue"]);
     store.fall_asleep(session).await.expect("fall_asleep");
     store.awake(session, LONG_LEASE).await.expect("awake");
     done(&["leases::fall_asleep", "leases::awake"]);
@@ -169,8 +177,11 @@ async fn every_statement_is_understood_by_the_database() {
         expires_at: Some(deskgate_protocol::Timestamp::now()),
         allowed_cidrs: &["10.0.0.0/8".to_owned()],
     };
-    assert!(store.create_key(owner, ApplicationId::new(), &key).await.expect("create_key").is_none());
-    store.create_key(owner, device.app.id, &key).await.expect("create_key").expect("created");
+    let unknown = store.create_key(owner, ApplicationId::new(), &key).await.expect("create_key");
+    assert!(unknown.expect("there is room").is_none());
+    store.create_key(owner, device.app.id, &key).await.expect("create_key").expect("there is room").expect("created");
+    store.highest_use().await.expect("highest_use");
+    done(&["quotas::one_at_a_time", "quotas::counted", "quotas::highest"]);
     assert_eq!(store.keys(device.device_id, device.app.id).await.expect("keys").len(), 2);
     store.key(key.key_id).await.expect("key").expect("there");
     assert!(store.live_keys(&[key.key_id]).await.expect("live_keys").is_empty(), "it has expired");
@@ -178,7 +189,8 @@ async fn every_statement_is_understood_by_the_database() {
     store.revoke_key(owner, key.key_id).await.expect("revoke_key").expect("there");
     done(&["applications::of_device", "applications::create_key", "applications::keys", "applications::key"]);
     let new = NewSecret { key_id: KeyId::new(), last4: "efgh", digest };
-    assert!(store.roll_key(owner, key.key_id, 60, &new).await.expect("roll_key").is_none());
+    let unknown = store.roll_key(owner, key.key_id, 60, &new).await.expect("roll_key");
+    assert!(unknown.expect("there is room").is_none());
     store.note_key_use(key.key_id, Some([192, 0, 2, 7].into())).await.expect("note_key_use");
     store.application(device.device_id, device.app.id).await.expect("application").expect("there");
     done(&["applications::revoke_key", "applications::roll_key", "applications::note_key_use", "applications::one"]);
@@ -214,12 +226,13 @@ async fn every_statement_is_understood_by_the_database() {
     store.offer(session, run_id).await.expect("offer").expect("held");
     test_store.one(session, run_id, 1, AttemptUpdate::Mismatch).await;
     test_store.one(session, RunId::new(), 1, succeeded(1)).await;
-    store.claim(session, 1, &[device.endpoint], LONG_LEASE).await.expect("claim_but");
+    let room = ServiceRoom { full: vec![device.endpoint], ..ServiceRoom::default() };
+    store.claim(session, 1, &room, LONG_LEASE).await.expect("claim_within");
     store.pass_over_lost_claims(session, &[(run_id, 1)]).await.expect("pass_over_lost_claims");
     done(&[
         "attempts::pass_over_lost_claims",
         "attempts::claim",
-        "attempts::claim_but",
+        "attempts::claim_within",
         "attempts::offer",
         "attempts::start",
         "attempts::accept_again",
@@ -249,12 +262,14 @@ async fn every_statement_is_understood_by_the_database() {
     store.forget_counts().await.expect("forget_counts");
     store.fold_counts().await.expect("fold_counts");
     done(&["counts::forget", "counts::fold"]);
+    static NO_LABELS: BTreeMap<String, String> = BTreeMap::new();
     let sought = |key| RunQuery {
         app_id: device.app.id,
         subject: "anna",
         before: None,
         not_before: None,
         endpoints: vec![device.endpoint],
+        labels: &NO_LABELS,
         conversation: None,
         states: None,
         waiting: WaitCause::ForDevice,
@@ -263,6 +278,13 @@ async fn every_statement_is_understood_by_the_database() {
     store.runs_of_caller(&sought(None), 10).await.expect("runs_of_caller");
     store.runs_of_caller(&sought(Some([0; 16])), 10).await.expect("runs_of_caller");
     done(&["run_list::by_place", "run_list::under_key"]);
+    let (app_id, subject) = (device.app.id, "anna");
+    let messages =
+        MessageQuery { app_id, subject, conversation_id: ConversationId::new(), generation: Some(1), before: None };
+    assert!(store.messages_of_conversation(&messages, 10).await.expect("messages").entries.is_empty());
+    let deleted = store.delete_run_content(app_id, subject, RunId::new(), &[]).await;
+    assert_eq!(deleted.expect("delete_run_content"), ContentDeletion::NoRun);
+    done(&["run_content::delete", "run_content::messages"]);
     store.waiting_runs(device.app.id, 10).await.expect("waiting_runs");
     store.events_after(run_id, 0, 10).await.expect("events_after");
     assert_eq!(store.progress(&[(run_id, 0), (RunId::new(), 0)], 10).await.expect("progress").len(), 1);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use deskgate_gateway::store::attempts::{AttemptUpdate, RecordOutcome};
+use deskgate_gateway::store::attempts::{AttemptUpdate, RecordOutcome, ServiceRoom};
 use deskgate_gateway::upkeep::{UpkeepCounts, run_once};
 use deskgate_protocol::VERSION;
 use deskgate_protocol::control::RevokeCode;
@@ -21,7 +21,7 @@ async fn every_pass_does_its_work_once_also_when_replicas_make_rounds_together()
     let lost = test_store.started(session).await;
     test_store.one(session, lost, 1, events(1, 1)).await;
     let unaccepted = test_store.queue().await;
-    test_store.store.claim(session, 1, &[], Duration::ZERO).await.expect("claimed");
+    test_store.store.claim(session, 1, &ServiceRoom::default(), Duration::ZERO).await.expect("claimed");
     let (expiring, waiting) = (test_store.queue().await, test_store.queue().await);
     let expire = format!("UPDATE runs SET queue_expires_at = now() WHERE run_id = '{}'", expiring.uuid());
     test_store.database.execute(&expire).await;

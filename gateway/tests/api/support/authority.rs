@@ -27,7 +27,14 @@ pub(crate) struct Authority {
     pub(crate) looks_at: SocketAddr,
     pebble: Option<ChildProcess>,
     _names: ChildProcess,
+    /// Whether it makes accounts only for whom it knows already.
+    asks_for_external_account: bool,
 }
+
+/// The key by which it knows somebody, in base64url.
+pub(crate) const EXTERNAL_KEY: &str = "zWNDZM6eQGHWpSRTPal5eIUYFTu7EajVIoguysqZ9wG44nMEtx3MUAsUDkMTQ12W";
+/// Its identifier.
+pub(crate) const EXTERNAL_KEY_ID: &str = "kid-1";
 
 /// A program that ends with the test.
 struct ChildProcess(Child);
@@ -41,6 +48,15 @@ impl Drop for ChildProcess {
 
 impl Authority {
     pub(crate) async fn start() -> Self {
+        Self::start_asking(false).await
+    }
+
+    /// One that asks for an external account, as some companies' and paid ones do.
+    pub(crate) async fn start_with_external_accounts() -> Self {
+        Self::start_asking(true).await
+    }
+
+    async fn start_asking(asks_for_external_account: bool) -> Self {
         let [directory, management, names, names_management, looks_at] = std::array::from_fn(|_| free());
         let mut command = Command::new("pebble-challtestsrv");
         command.args(["-defaultIPv6", "", "-http01", "", "-https01", "", "-tlsalpn01", ""]);
@@ -57,6 +73,7 @@ impl Authority {
             looks_at,
             pebble: None,
             _names: running,
+            asks_for_external_account,
         };
         until("names to be answered", async || tokio::net::TcpStream::connect(names_management).await.is_ok()).await;
         authority.start_again().await;
@@ -73,6 +90,8 @@ impl Authority {
             "privateKey": files.key,
             "httpPort": 1,
             "tlsPort": self.looks_at.port(),
+            "externalAccountBindingRequired": self.asks_for_external_account,
+            "externalAccountMACKeys": { EXTERNAL_KEY_ID: EXTERNAL_KEY },
         }});
         let path = self.dir.path().join("pebble.json");
         std::fs::write(&path, config.to_string()).expect("written");
@@ -106,6 +125,7 @@ impl Authority {
             contact: "mailto:ops@example.com".to_owned(),
             directory_url: format!("https://localhost:{}/dir", self.directory.port()),
             ca_file: Some(self.certificate.files().certificate),
+            external_account: None,
             clocks: AcmeTimings {
                 look: Duration::from_millis(100),
                 first_pause: Duration::from_millis(500),

@@ -12,6 +12,7 @@ use deskgate_gateway::domain::rates::Rate;
 use deskgate_gateway::encryption::DataCipher;
 use deskgate_gateway::store::Store;
 use deskgate_gateway::store::admissions::Admissions;
+use deskgate_gateway::store::attempts::ServiceRoom;
 use deskgate_gateway::store::leases::{HeldRun, SessionKey};
 use deskgate_gateway::{DatabaseSettings, Gateway, Settings};
 use deskgate_program::tasks::Tasks;
@@ -54,6 +55,16 @@ impl DeviceFixture {
         let seed: [u8; 32] = std::array::from_fn(|_| rand::random());
         let key = PublicKey::of(&ed25519_dalek::SigningKey::from_bytes(&seed));
         let device_id = store.pair_device("a laptop", &key).await.expect("paired").device_id;
+        let desktop = Self::desktop(store, device_id);
+        let app = new_application(&desktop, "billing").await;
+        let endpoint = publish(&desktop, &app, "invoices", 1, EndpointId::new()).await;
+        let device = Self { store: store.clone(), key, device_id, desktop, app, endpoint };
+        device.allow(true).await;
+        device
+    }
+
+    /// The management service of a device, at the gateway that has this store.
+    pub(crate) fn desktop(store: &Store, device_id: DeviceId) -> Desktop {
         let tasks = Tasks::new(CancellationToken::new());
         let admission =
             AdmissionService::new(store.clone(), Admissions::start(store, &tasks, 1), &CallerLimits::default());
@@ -61,12 +72,7 @@ impl DeviceFixture {
         let callbacks =
             CallbackContext { scribe: PayloadBuilder::new(store.clone(), cipher()), allowlist_is_yours: true };
         let kept = Duration::from_secs(3600);
-        let desktop = Desktop::new(store.clone(), device_id, admission, cipher(), url, kept, callbacks);
-        let app = new_application(&desktop, "billing").await;
-        let endpoint = publish(&desktop, &app, "invoices", 1, EndpointId::new()).await;
-        let device = Self { store: store.clone(), key, device_id, desktop, app, endpoint };
-        device.allow(true).await;
-        device
+        Desktop::new(store.clone(), device_id, admission, cipher(), url, kept, callbacks)
     }
 
     pub(crate) async fn application(&self, name: &str) -> TestApplication {
@@ -105,7 +111,7 @@ impl DeviceFixture {
     }
 
     pub(crate) async fn claim(&self, session: SessionKey, limit: u32) -> Vec<Offer> {
-        self.store.claim(session, limit, &[], LONG_LEASE).await.expect("claimed")
+        self.store.claim(session, limit, &ServiceRoom::default(), LONG_LEASE).await.expect("claimed")
     }
 }
 
@@ -155,8 +161,13 @@ impl TestGateway {
 
     /// One more gateway on the same database.
     pub(crate) async fn replica(&self) -> (Gateway, TempDir) {
+        self.replica_with(patient()).await
+    }
+
+    /// One more with these limits.
+    pub(crate) async fn replica_with(&self, limits: CallerLimits) -> (Gateway, TempDir) {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        (start(&dir, self.database.url(), patient()).await, dir)
+        (start(&dir, self.database.url(), limits).await, dir)
     }
 
     pub(crate) fn store(&self) -> &Store {

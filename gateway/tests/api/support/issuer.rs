@@ -12,6 +12,7 @@ use axum::{Json, Router};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use deskgate_gateway::config::{Algorithm, HostedSettings};
+use deskgate_gateway::networks::destinations::AddressRules;
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair};
 use serde_json::{Value, json};
@@ -152,6 +153,7 @@ impl TestIssuer {
             plain_tokens: false,
             devices_per_account: 2,
             ca_file: None,
+            addresses: AddressRules { allowed: "127.0.0.0/8".parse().expect("a range"), ..AddressRules::default() },
         }
     }
 

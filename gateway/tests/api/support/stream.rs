@@ -31,7 +31,7 @@ impl EventStreamReader {
     /// Opens one, which must work.
     pub(crate) async fn open(call: TestRequest) -> Self {
         let client = client().no_proxy().build().expect("a client");
-        let response = call.open(&client).await;
+        let response = call.header("Accept", "text/event-stream").open(&client).await;
         assert_eq!(response.status().as_u16(), 200, "{response:?}");
         Self { response, text: String::new(), comments: 0, retry: None }
     }

@@ -5,8 +5,11 @@ use reqwest::Url;
 
 use super::progress::SignInProgress;
 use super::tokens::{KeptTokens, SignIns, lock};
-use super::{McpSignOut, SignInError};
+use super::{McpSignOut, SignInError, SignInRecord};
 use crate::mcp::connections::{ConnectionError, Connections, McpServerChange, McpServerConfig};
+
+/// Why tokens are not revoked that are not there, or that the keyring does not give.
+const UNREADABLE_TEXT: &str = "its tokens had ended, or could not be read";
 
 impl SignIns {
     /// Signs out: revokes at the authorization server, if it supports that, and deletes everything. Returns why it could
@@ -22,7 +25,7 @@ impl SignIns {
         let record = saved.record.ok_or_else(|| SignInError::SignedOut(name.to_owned()))?;
         let not_told = match tokens {
             Some(tokens) => Box::pin(self.revoke(record.revocation.as_ref(), &record.client_id, &tokens)).await.err(),
-            None => None,
+            None => Some(UNREADABLE_TEXT.to_owned()),
         };
         let forgotten = name.to_owned();
         self.with_files(move |connections| Ok(connections.forget_sign_in(&forgotten)?)).await?;
@@ -67,19 +70,29 @@ impl SignIns {
         // What cannot be read is changed all the same; there is nothing to revoke it with.
         let before = self.saved(name).await.ok();
         let read = name.to_owned();
+        let had = self.with_files(move |connections| Ok(connections.sign_in(&read)?)).await.ok().flatten();
+        let read = name.to_owned();
         let change = move |connections: &Connections| {
             let changed = change(connections)?;
             Ok((changed, connections.sign_in(&read).ok().flatten()))
         };
         let (changed, after) = self.with_files(change).await?;
-        let Some((Some(record), Some(tokens))) = before.map(|(saved, tokens)| (saved.record, tokens)) else {
-            return Ok((changed, None));
-        };
-        if after.is_some_and(|view| record.is_of(view.since)) {
+        if had.as_ref().map(|view| view.since) == after.map(|view| view.since) {
             return Ok((changed, None));
         }
-        let revoked = Box::pin(self.revoke(record.revocation.as_ref(), &record.client_id, &tokens)).await;
-        Ok((changed, Some(McpSignOut { name: name.to_owned(), not_told: revoked.err() })))
+        let not_told = match before.map(|(saved, tokens)| (saved.record, tokens)) {
+            Some((Some(record), Some(tokens))) => self.revoke_to_the_end(record, tokens).await,
+            _ => Some(UNREADABLE_TEXT.to_owned()),
+        };
+        Ok((changed, Some(McpSignOut { name: name.to_owned(), not_told })))
+    }
+
+    /// Revokes, also when nobody waits for it any longer: the tokens are gone from here. Returns why it could not be done.
+    async fn revoke_to_the_end(&self, record: SignInRecord, tokens: KeptTokens) -> Option<String> {
+        let sign_ins = self.clone();
+        let revoking = async move { sign_ins.revoke(record.revocation.as_ref(), &record.client_id, &tokens).await };
+        let revoked = tokio::spawn(revoking).await;
+        revoked.unwrap_or_else(|_| Err("the agent failed at it".to_owned())).err()
     }
 
     /// Revokes the refresh token, with which an authorization server ends the access token as well, or else that one.

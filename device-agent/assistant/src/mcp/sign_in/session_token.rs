@@ -14,8 +14,24 @@ pub(in crate::mcp) struct SessionToken {
     sign_ins: SignIns,
     name: String,
     url: String,
-    current: Mutex<Option<CurrentToken>>,
+    tokens: Mutex<RecentTokens>,
     waits: AtomicUsize,
+}
+
+/// The token that is used, and the one before: an answer that comes late may repeat that.
+#[derive(Default)]
+struct RecentTokens {
+    current: Option<CurrentToken>,
+    former: Option<AccessToken>,
+}
+
+impl RecentTokens {
+    fn replace(&mut self, new: CurrentToken) -> AccessToken {
+        let token = new.token.clone();
+        let former = self.current.replace(new).map(|former| former.token);
+        self.former = former.filter(|former| *former != token).or(self.former.take());
+        token
+    }
 }
 
 impl std::fmt::Debug for SessionToken {
@@ -28,32 +44,34 @@ impl SessionToken {
     /// The token of a new session with a server at an address.
     pub(super) fn new(sign_ins: SignIns, name: &str, url: &str) -> Self {
         let (name, url) = (name.to_owned(), url.to_owned());
-        Self { sign_ins, name, url, current: Mutex::default(), waits: AtomicUsize::new(0) }
+        Self { sign_ins, name, url, tokens: Mutex::default(), waits: AtomicUsize::new(0) }
     }
 
     /// A token for a request. It is refreshed before it expires.
     pub(in crate::mcp) async fn get(&self) -> Result<AccessToken, SignInError> {
-        let mut current = self.current.lock().await;
+        let mut tokens = self.tokens.lock().await;
         let soon = Timestamp::now().0.checked_add(EXPIRY_MARGIN).map_err(|_| SignInError::Broken)?;
-        match &*current {
+        match &tokens.current {
             Some(good) if good.expires_at.is_none_or(|until| soon < until.0) => Ok(good.token.clone()),
-            _ => Ok(current.insert(self.fetch(None).await?).token.clone()),
+            _ => Ok(tokens.replace(self.fetch(None).await?)),
         }
     }
 
     /// A token in place of one that the server has refused.
     pub(in crate::mcp) async fn instead_of(&self, refused: &AccessToken) -> Result<AccessToken, SignInError> {
-        let mut current = self.current.lock().await;
-        match &*current {
+        let mut tokens = self.tokens.lock().await;
+        match &tokens.current {
             // Another request of this session was refused with it before.
             Some(other) if other.token != *refused => Ok(other.token.clone()),
-            _ => Ok(current.insert(self.fetch(Some(refused)).await?).token.clone()),
+            _ => Ok(tokens.replace(self.fetch(Some(refused)).await?)),
         }
     }
 
-    /// The token of the last request, if there was one.
-    pub(in crate::mcp) async fn last(&self) -> Option<AccessToken> {
-        self.current.lock().await.as_ref().map(|current| current.token.clone())
+    /// The tokens that the answers of this session may repeat.
+    pub(in crate::mcp) async fn recent(&self) -> Vec<AccessToken> {
+        let tokens = self.tokens.lock().await;
+        let current = tokens.current.as_ref().map(|current| current.token.clone());
+        current.into_iter().chain(tokens.former.clone()).collect()
     }
 
     /// The error for a token that was refused although it is new.
@@ -66,7 +84,7 @@ impl SessionToken {
         self.waits.load(Ordering::SeqCst)
     }
 
-    /// Called under the lock of `current`.
+    /// Called under the lock of `tokens`.
     async fn fetch(&self, refused: Option<&AccessToken>) -> Result<CurrentToken, SignInError> {
         let _waiting = WaitGuard::new(&self.waits);
         self.sign_ins.token(&self.name, &self.url, refused).await
@@ -86,5 +104,20 @@ impl<'a> WaitGuard<'a> {
 impl Drop for WaitGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_token_before_the_current_one_is_known_still() {
+        let mut tokens = RecentTokens::default();
+        for token in ["first", "second", "second", "third", "third"] {
+            tokens.replace(CurrentToken { token: AccessToken::new(token), expires_at: None });
+        }
+        assert!(tokens.current.is_some_and(|current| current.token == AccessToken::new("third")));
+        assert_eq!(tokens.former, Some(AccessToken::new("second")));
     }
 }

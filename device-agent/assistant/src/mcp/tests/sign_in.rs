@@ -371,6 +371,26 @@ async fn an_authorization_server_that_is_away_ends_nothing() {
 }
 
 #[tokio::test]
+async fn a_renewal_whose_answer_is_lost_ends_the_sign_in_only_if_the_issuer_says_so() {
+    for keeps_refresh_token in [true, false] {
+        let issuer = StrictIssuer::start().await;
+        let device = signed_in(&issuer).await;
+        (issuer.book().keeps_refresh_token, issuer.book().loses_tokens) = (keeps_refresh_token, true);
+        issuer.book().access_tokens.clear();
+        let error = refusal(&device).await;
+        assert!(error.contains("try again later"), "{error}");
+        issuer.book().loses_tokens = false;
+        if keeps_refresh_token {
+            device.servers.look(&device.server).await.expect("renewed with the same token");
+        } else {
+            // It gave its tokens to nobody, and takes a used one for stolen (RFC 9700, section 4.14.2).
+            let error = refusal(&device).await;
+            assert!(error.contains("invalid_grant") && error.contains("deskgate mcp sign-in crm"), "{error}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn without_a_refresh_token_the_sign_in_lasts_as_long_as_its_token() {
     let issuer = StrictIssuer::start().await;
     (issuer.book().is_refreshing, issuer.book().expires_in) = (false, None);

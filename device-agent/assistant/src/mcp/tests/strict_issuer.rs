@@ -57,6 +57,8 @@ pub(super) struct IssuerBook {
     pub(super) token_delay: Duration,
     /// Whether the token endpoint fails.
     pub(super) is_failing: bool,
+    /// Whether the token endpoint gives tokens, and its answer is lost.
+    pub(super) loses_tokens: bool,
     /// Whether the refusal of the server points to no metadata.
     pub(super) is_silent: bool,
     /// Whether the server takes no token at all.
@@ -168,6 +170,7 @@ impl IssuerBook {
                 form if !is_resource(form.get("resource"), &base) => refused("invalid_target"),
                 form => {
                     let reply = self.exchanged(&form).unwrap_or_else(refused);
+                    let reply = if self.loses_tokens { ServerReply::Cut } else { reply };
                     ServerReply::Late(self.token_delay, Box::new(reply))
                 }
             },

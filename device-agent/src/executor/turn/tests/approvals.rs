@@ -26,7 +26,7 @@ pub(super) fn any_answer() -> impl Strategy<Value = ApprovalAnswer> {
 }
 
 /// Up to the moment in which a person is asked about a write to `a.txt`.
-fn asking(on_denial: OnDenial) -> Turn {
+pub(super) fn asking(on_denial: OnDenial) -> Turn {
     let mut turn = held(on_denial);
     let asks = after(&mut turn, [TurnEvent::Started, says("I save it."), calls("Write"), ends()]);
     assert_eq!(asks[2..], ["ask for Write because \"I save it.\""]);
@@ -34,7 +34,7 @@ fn asking(on_denial: OnDenial) -> Turn {
     turn
 }
 
-fn told(turn: &Turn) -> String {
+pub(super) fn told(turn: &Turn) -> String {
     match turn.messages.last() {
         Some(Message::ToolResults(answers)) => answers.iter().map(|answer| answer.text.as_str()).collect(),
         other => panic!("no answers: {other:?}"),

@@ -16,6 +16,7 @@ use super::reply::{MAX_MALFORMED_ATTEMPTS, MAX_MESSAGE_BYTES};
 use super::*;
 
 mod approvals;
+mod outdated;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -100,10 +101,11 @@ fn words(effect: &TurnEffect) -> String {
         TurnEffect::RetryIn(pause) => format!("retry in {} ms", pause.as_millis()),
         TurnEffect::RunTool { name, .. } => format!("run {name}"),
         TurnEffect::Plan { tool, .. } => format!("plan {tool}"),
-        TurnEffect::Ask(request) if request.again => format!("ask again for {}", request.call.tool),
+        TurnEffect::Ask(request) if request.follows.is_some() => format!("ask again for {}", request.call.tool),
         TurnEffect::Ask(request) => format!("ask for {} because {:?}", request.call.tool, request.why),
         TurnEffect::AwaitAnswer(_) => "wait for an answer".to_owned(),
         TurnEffect::Withdraw(_) => "withdraw".to_owned(),
+        TurnEffect::NotDone { why, .. } => format!("not done: {why}"),
         TurnEffect::Begin { call, basis: CallBasis::Rules } => format!("begin {} by the rules", call.tool),
         TurnEffect::Begin { call, basis: CallBasis::Approval(_) } => format!("begin {} by approval", call.tool),
         TurnEffect::Begin { call, basis: CallBasis::Grant(_) } => format!("begin {} by a grant", call.tool),
@@ -358,7 +360,7 @@ fn time_that_ends_in_an_outage_is_said_to_be_one() {
 fn a_failure_after_an_outage_is_its_own_and_an_outage_uses_up_no_attempts() {
     let mut turn = turn(9);
     after(&mut turn, [TurnEvent::Started, fails(ErrorKind::Overloaded, true), TurnEvent::RetryDue]);
-    assert_eq!(after(&mut turn, [fails(ErrorKind::Auth, false)]), ["failed ModelAuth"]);
+    assert_eq!(after(&mut turn, [fails(ErrorKind::Auth, false)]), ["usage after 2 calls", "failed ModelAuth"]);
     let mut turn = self::turn(9);
     turn.on(TurnEvent::Started, SECOND);
     for _ in 0..10 {
@@ -597,6 +599,7 @@ fn any_event() -> impl Strategy<Value = TurnEvent> {
         2 => Just(0).prop_map(|_| TurnEvent::ModelClosed),
         4 => Just(0).prop_map(|_| TurnEvent::RetryDue),
         6 => Just(0).prop_map(|_| answers("result")),
+        3 => Just(0).prop_map(|_| tool_ends(Ok(ToolOutput::outdated("changed")))),
         9 => prop_oneof![Just("a.txt"), Just("b.txt"), Just("keys/a")].prop_map(|place| TurnEvent::Planned(Ok(plan(place)))),
         1 => Just(0).prop_map(|_| TurnEvent::Planned(Err(ToolOutput::error("no")))),
         6 => Just(0).prop_map(|_| approvals::asked()),
@@ -628,9 +631,14 @@ proptest! {
             let says_no = matches!(event, TurnEvent::Planned(Err(_)));
             let effects = on(&mut turn, event);
             prop_assert!(!finished || effects.is_empty(), "something came after the end: {:?}", effects);
-            prop_assert!(!ending || matches!(effects[..], [TurnEffect::Finish(_)] | [TurnEffect::Withdraw(_), TurnEffect::Finish(_)]));
+            let ends_at_once = matches!(
+                effects[..],
+                [TurnEffect::Finish(_)] | [TurnEffect::Withdraw(_) | TurnEffect::NotDone { .. }, TurnEffect::Finish(_)]
+            );
+            prop_assert!(!ending || ends_at_once);
             let completed = effects.iter().any(|e| matches!(e, TurnEffect::Emit(DeviceEvent::ToolCompleted { .. })));
-            prop_assert!(!completed || finishes_tool || says_no);
+            let not_done = effects.iter().any(|effect| matches!(effect, TurnEffect::NotDone { .. }));
+            prop_assert!(!completed || finishes_tool || says_no || not_done);
             for effect in &effects {
                 if let TurnEffect::Emit(DeviceEvent::ToolCompleted { call_id, .. }) = effect {
                     tools.retain(|(running, _)| running != call_id);

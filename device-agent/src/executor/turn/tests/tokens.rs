@@ -348,6 +348,20 @@ fn a_call_that_breaks_off_before_it_was_counted_is_estimated_and_its_cost_is_not
     let (_, counted) = spent(vec![usage(5_000, 1), thinks, says("x".repeat(40).as_str())]);
     assert_eq!(counted, Some((5_000, 30, MicroUsd(10_300))));
     assert_eq!(spent(Vec::new()).1, None, "it may never have come to the provider");
+    // The arguments of a call that is not complete are no event of their own.
+    let progress = |bytes| TurnEvent::Model(ModelEvent::Progress(bytes));
+    let (asked, counted) = spent(vec![progress(0)]);
+    assert_eq!(counted, Some((asked, 0, MicroUsd(asked * 2))));
+    let (asked, counted) = spent(vec![progress(0), progress(4_000)]);
+    assert_eq!(counted, Some((asked, 1_000, MicroUsd(asked * 2 + 10_000))));
+    // A server that never says what it counted.
+    let mut turn = Turn::new(Setup { is_counted: true, ..setup(9) });
+    turn.on(TurnEvent::Started, SECOND);
+    turn.on(says(&"x".repeat(400)), SECOND);
+    match &turn.on(ends(), SECOND)[0] {
+        TurnEffect::Spent(spent) => assert_eq!((spent.output_tokens, spent.unpriced_calls), (100, 1)),
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
@@ -362,6 +376,23 @@ fn a_run_makes_no_call_that_its_budget_does_not_allow_and_answers_no_longer_than
     assert!((4_900..=5_000).contains(&next), "{next}");
     after(&mut turn, [usage(4_000, 500), calls("Read"), ends()]);
     assert_eq!(after(&mut turn, [answers("x")])[1], "failed BudgetReached");
+}
+
+#[test]
+fn a_summary_is_no_longer_than_the_budget_of_its_run_leaves() {
+    let messages = || vec![user("before"), assistant(&"b".repeat(64_000)), user("now")];
+    let of = |tokens| {
+        let budget = Budget { tokens, cost: None };
+        let mut turn = Turn::new(Setup { messages: messages(), context_tokens: Some(16_384), budget, ..setup(9) });
+        let asked = request(turn.on(TurnEvent::Started, SECOND));
+        assert!(asked.tools.is_empty(), "it is summed up");
+        (context::tokens(text_of(&asked.messages[0]).len()), asked.max_output_tokens.expect("a limit"))
+    };
+    let (read, unlimited) = of(None);
+    let left = unlimited / 2;
+    // Beside the text the prompt is read, too.
+    let (_, most) = of(Some(read + left));
+    assert!(most < left && most + 400 > left, "{most} of {left}");
 }
 
 #[test]

@@ -256,7 +256,7 @@ fn what_a_command_leaves_behind_leads_no_later_tool_out() {
     ok(&target.sandbox, &plant);
     assert_eq!(ok(&target.sandbox, "echo later $LD_PRELOAD$BASH_ENV"), "later\n");
     let (directory, own) = (target.site.path("in"), target.site.path("own"));
-    let options = WorkspaceOptions { directory: &directory, own_folder: &own, protected: &[], network: Network::None };
+    let options = WorkspaceOptions::of(&directory, &own);
     let workspace = Workspace::open(options).expect("opens");
     for planted in ["link", "folder/file", "pipe", "proc"] {
         let opened = workspace.open_file(Path::new(planted), crate::engine::workspace::LinkPolicy::Inside);

@@ -68,13 +68,34 @@ fn a_command_that_fills_a_disk_is_ended_and_on_a_full_one_a_run_begins_and_no_co
     let stat = rustix::fs::statvfs(site.folder.path()).expect("a disk");
     let free = stat.f_bavail * stat.f_frsize;
     let sandbox = limited(&site, |limits| limits.free_space = free - (1 << 30));
-    let (said, ending) = run(&sandbox, "for i in 1 2 3; do fallocate -l 1G /tmp/fill$i; done; sleep 50");
+    let (said, ending) = run(&sandbox, "for i in 1 2 3 4 5 6; do fallocate -l 300M /tmp/fill$i; done; sleep 50");
     assert_eq!(ending, CommandEnd::Ended(KillReason::Disk), "{said}");
     drop(sandbox);
     let full = limited(&site, |limits| limits.free_space = u64::MAX);
     let refused = full.run("touch file", COMMAND_TIMEOUT, &CancellationToken::new());
     assert!(matches!(refused, Err(SandboxError::DiskFull)));
     assert!(!site.path("in/file").exists());
+}
+
+#[test]
+fn a_commands_processes_give_way_to_the_owners_programs() {
+    let site = SandboxSite::new();
+    let own = rustix::process::getpriority_process(None).expect("known");
+    // The nice value, field 19 of proc_pid_stat(5), of a shell and of what it starts.
+    let nice = "sed 's/.*) //' /proc/$$/stat | cut -d' ' -f17; sed 's/.*) //' /proc/self/stat | cut -d' ' -f17";
+    assert_eq!(ok(&site.usual(), nice), "10\n10\n");
+    assert!(own < 10, "the agent itself has {own}");
+}
+
+#[test]
+fn no_single_file_takes_what_is_to_stay_free() {
+    let site = SandboxSite::new();
+    let stat = rustix::fs::statvfs(site.folder.path()).expect("a disk");
+    let free = stat.f_bavail * stat.f_frsize;
+    let sandbox = limited(&site, |limits| limits.free_space = free - (256 << 20));
+    let (said, ending) = run(&sandbox, "fallocate -l 1G /tmp/fill; stat -c %s /tmp/fill");
+    let size = said.lines().filter_map(|line| line.parse::<u64>().ok()).next_back().unwrap_or(0);
+    assert!(size <= 256 << 20, "{ending:?}: {said}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use deskgate_gateway::notify::ChangeNotifier;
+use deskgate_gateway::store::attempts::ServiceRoom;
 use deskgate_gateway::store::leases::SessionKey;
 use deskgate_gateway::store::{Database, Store};
 use deskgate_protocol::DeviceId;
@@ -85,8 +86,10 @@ impl Queue<'_> {
         let mut times = Vec::new();
         for claim in 0..WARM_UP_CLAIMS + TIMED_CLAIMS {
             let began = Instant::now();
-            let offers =
-                self.store.claim(self.session, RUNS_PER_CLAIM.try_into()?, &[], Duration::from_secs(600)).await?;
+            let offers = self
+                .store
+                .claim(self.session, RUNS_PER_CLAIM.try_into()?, &ServiceRoom::default(), Duration::from_secs(600))
+                .await?;
             anyhow::ensure!(offers.len() as i64 == RUNS_PER_CLAIM, "{} runs were claimed", offers.len());
             if claim >= WARM_UP_CLAIMS {
                 times.push(began.elapsed().as_secs_f64() * 1e6);

@@ -1,5 +1,6 @@
 //! The hundredth page of a long list of runs against the first.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use deskgate_gateway::notify::ChangeNotifier;
@@ -20,6 +21,7 @@ const READS_PER_PAGE: usize = 200;
 const WARM_UP_READS: usize = 20;
 /// Runs in a page.
 const PAGE_RUNS: u32 = 100;
+static NO_LABELS: BTreeMap<String, String> = BTreeMap::new();
 
 /// Runs the measurement if it is selected.
 pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::Result<()> {
@@ -73,6 +75,7 @@ fn sought(id: DeviceId, before: Option<PagePosition>) -> RunQuery<'static> {
         not_before: None,
         endpoints: Vec::new(),
         conversation: None,
+        labels: &NO_LABELS,
         states: None,
         waiting: WaitCause::Any,
         key: None,

@@ -18,6 +18,7 @@ mod memory;
 mod noop;
 mod pages;
 mod pgbench;
+mod places;
 mod process;
 mod provider;
 mod raw_device;
@@ -148,6 +149,7 @@ async fn measure(bench: &Bench) -> anyhow::Result<()> {
     streams::measure(bench, &mut report).await?;
     memory::measure(bench, &mut report).await?;
     agent::measure(bench, &mut report).await?;
+    places::measure(bench, &mut report).await?;
     pages::measure(bench, &mut report).await?;
     search::measure(bench, &mut report).await?;
     report.finish()

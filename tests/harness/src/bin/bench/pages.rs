@@ -37,11 +37,11 @@ pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::
     desktop.ask(&["access", "pause"]).await?;
     settled(&desktop).await?;
 
-    let (address, cookie) = sign_in(&desktop).await?;
+    let (address, mount, cookie) = sign_in(&desktop).await?;
     let mut connection = HttpConnection::open(address).await?;
     let mut all = Vec::new();
     for page in addresses(&desktop).await? {
-        let request = format!("GET {page} HTTP/1.1\r\nHost: {address}\r\nCookie: {cookie}\r\n\r\n");
+        let request = format!("GET {mount}{page} HTTP/1.1\r\nHost: {address}\r\nCookie: {cookie}\r\n\r\n");
         let mut times = Vec::new();
         for reading in 0..WARM_UP_READS + READS_PER_PAGE {
             let began = Instant::now();
@@ -78,8 +78,8 @@ async fn settled(desktop: &Desktop) -> anyhow::Result<()> {
     }
 }
 
-/// The address of the pages, and the cookie of a signed-in browser.
-async fn sign_in(desktop: &Desktop) -> anyhow::Result<(SocketAddr, String)> {
+/// The address of the pages, the path below which they lie, and the cookie of a signed-in browser.
+async fn sign_in(desktop: &Desktop) -> anyhow::Result<(SocketAddr, String, String)> {
     let opened = desktop.ask(&["open"]).await?;
     let link = opened["link"].as_str().context("no link")?;
     let (address, code) = link
@@ -96,8 +96,10 @@ async fn sign_in(desktop: &Desktop) -> anyhow::Result<(SocketAddr, String)> {
     let mut connection = HttpConnection::open(address).await?;
     let status = connection.exchange(request.as_bytes()).await?;
     anyhow::ensure!(status == 303, "the sign-in was answered with {status}");
-    let cookie = connection.head().lines().find_map(|line| line.strip_prefix("set-cookie: ")).context("no cookie")?;
-    Ok((address, cookie.split(';').next().unwrap_or_default().to_owned()))
+    let header = |name: &str| connection.head().lines().find_map(|line| line.strip_prefix(name));
+    let mount = header("location: ").context("no path")?.trim_end_matches('/').to_owned();
+    let cookie = header("set-cookie: ").context("no cookie")?.split(';').next().unwrap_or_default().to_owned();
+    Ok((address, mount, cookie))
 }
 
 /// The pages that show runs or numbers of them.

@@ -82,7 +82,7 @@ impl RawDevice {
         self.next_submission += 1;
         let status = connection.exchange(RequestTemplate::submissions(target).next(0, self.next_submission)).await?;
         anyhow::ensure!(status == 202, "a submission was answered {status}");
-        self.line.send(&DeviceFrame::Ready { slots: 1, full: Vec::new() }).await;
+        self.line.send(&DeviceFrame::ready(1)).await;
         let GatewayFrame::Offer(offer) = self.hear().await? else { bail!("no offer") };
         self.line.send(&DeviceFrame::Accept { run_id: offer.run_id, attempt: offer.attempt }).await;
         let GatewayFrame::Start { .. } = self.hear().await? else { bail!("no start") };
@@ -123,7 +123,7 @@ pub(crate) async fn open(target: &LoadTarget, run_id: RunId, after: u64, from: I
     stream.set_nodelay(true)?;
     let head = format!(
         "GET /api/v1/runs/{run_id}/events HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\n\
-         X-Gateway-Subject: customer-10042\r\nLast-Event-ID: {after}\r\n\r\n",
+         X-Gateway-Subject: customer-10042\r\nAccept: text/event-stream\r\nLast-Event-ID: {after}\r\n\r\n",
         target.address, target.key
     );
     stream.write_all(head.as_bytes()).await?;

@@ -5,7 +5,7 @@ use deskgate_harness::report;
 use serde_json::{Map, Value, json};
 
 /// Every result's name in results.json, with its explanation on the screen.
-pub(crate) const METRICS: [(&str, &str); 40] = [
+pub(crate) const METRICS: [(&str, &str); 42] = [
     ("accept_vs_pgbench", "accepted runs per second over pgbench's one row a commit in such a table; at least 1.0"),
     ("accept_vs_pgbench_bare_row", "the same over rows with two indexes and no constraints"),
     ("accept_vs_http_ceiling", "accepted runs per second over a POST that does nothing on the same HTTP stack"),
@@ -39,6 +39,11 @@ pub(crate) const METRICS: [(&str, &str); 40] = [
     ("streams_5000_idle_cpu_percent", "of one core, what it uses for them while nothing happens"),
     ("rss_gateway_idle_mib", "the gateway with a connected device and nothing to do; MiB, aim 20"),
     ("agent_overhead_ms_p50", "a turn that reads a small file, with an assistant that answers at once; ms"),
+    (
+        "refused_offers_per_run",
+        "offers that a device refused, for each of 60 runs of a service of one place; at most 0.05",
+    ),
+    ("one_place_time_ratio", "the time that these 60 runs took over the work that is in them; at most 1.05"),
     ("eight_reads_vs_one", "a turn that reads eight files over one that reads one; 1.5 is the aim"),
     (
         "model_input_cached",

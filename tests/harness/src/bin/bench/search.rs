@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::Context;
-use deskgate_definition::{Network, ToolName};
+use deskgate_definition::ToolName;
 use deskgate_tools::Toolbox;
 use deskgate_tools::engine::workspace::WorkspaceOptions;
 use serde_json::{Value, json};
@@ -34,13 +34,8 @@ pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::
     let files = bench.count(50_000);
     let tree = folder.path().join("tree");
     plant(&tree, files)?;
-    let ground = WorkspaceOptions {
-        directory: &tree,
-        own_folder: &folder.path().join("none"),
-        protected: &[],
-        network: Network::None,
-    };
-    let toolbox = Toolbox::open(&ToolName::WORKSPACE_TOOLS, &[], ground)?;
+    let own = folder.path().join("none");
+    let toolbox = Toolbox::open(&ToolName::WORKSPACE_TOOLS, &[], WorkspaceOptions::of(&tree, &own))?;
     if bench.wants(&["grep_vs_ripgrep"]) {
         let call = json!({ "pattern": "needle_[0-9]+", "head_limit": 0 });
         let pair = SearchPair { toolbox: &toolbox, tree: &tree, tool: "Grep", call, rg: &["-l", "needle_[0-9]+"] };

@@ -12,6 +12,7 @@ use crate::callers::{ApiRequest, Caller, CallerContext, converser, read, spender
 use crate::database;
 use crate::history::{AnswerContent, CallAction, CallRecord, HistoryRecord, StoredEvent};
 use crate::injection::crash_points::{self, CrashPoint};
+use crate::injection::filler;
 use crate::testbed::leak_scan::LeakSource;
 use crate::testbed::{REPLICA_COUNT, resource_usage};
 
@@ -100,7 +101,9 @@ pub(crate) async fn gather(business: &Arc<CallerContext>, logs: &[(String, Strin
     let postgres = &business.testbed.postgres;
     // The runs of the raw device are judged by its caller.
     let stray = bare(&business.testbed.stray.endpoint_id.to_string());
-    let rows = format!("SELECT run_id AS id FROM runs WHERE endpoint_id <> '{stray}'");
+    // Faults that bring services of their own submit their runs themselves.
+    let own = format!("SELECT endpoint_id FROM endpoints WHERE name LIKE '{}%'", filler::SERVICE_PREFIX);
+    let rows = format!("SELECT run_id AS id FROM runs WHERE endpoint_id <> '{stray}' AND endpoint_id NOT IN ({own})");
     evidence.rows = column(&postgres.rows(&rows).await);
     evidence.delivered =
         column(&postgres.rows("SELECT event_id AS id FROM deliveries WHERE state = 'delivered'").await);

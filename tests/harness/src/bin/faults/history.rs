@@ -52,6 +52,24 @@ pub(crate) enum HistoryRecord {
     Revoked(RevocationRecord),
     Published(PublicationRecord),
     Budget(BudgetRecord),
+    RefusedBody(RefusedBodyRecord),
+}
+
+/// A body that was refused before it was read, and the good request behind it on the same connection.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RefusedBodyRecord {
+    pub(crate) caller: String,
+    pub(crate) replica: usize,
+    /// The length of the body.
+    pub(crate) bytes: u64,
+    pub(crate) begun: u64,
+    pub(crate) ended: u64,
+    /// The refusal's status; absent if no complete answer arrived.
+    pub(crate) refused: Option<u16>,
+    /// Whether the refusal left the connection open.
+    pub(crate) is_kept: bool,
+    /// The status of the request behind it; absent if no complete answer arrived, or the connection was not kept.
+    pub(crate) behind: Option<u16>,
 }
 
 /// One request with its result.

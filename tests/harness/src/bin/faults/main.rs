@@ -55,7 +55,7 @@ struct Options {
     /// Programs that die at a point: three at each, or the pass does not count, unless it is told how many and where
     #[arg(long, conflicts_with = "long")]
     points: bool,
-    /// How many faults are struck; without it 66, six of each kind in a long pass, or 210 that die at a point
+    /// How many faults are struck; without it 72, six of each kind in a long pass, or 210 that die at a point
     #[arg(long, env = "FAULTS")]
     faults: Option<usize>,
     /// Decides everything that is left to chance; without it one is chosen, and shown
@@ -97,7 +97,7 @@ async fn judged(options: &Options, folder: PathBuf) -> anyhow::Result<ExitCode> 
     let (usual, faults, deaths): (&[FaultKind], usize, usize) = match (options.long, options.points) {
         (true, _) => (&FaultKind::ALL_KINDS, 6 * FaultKind::ALL_KINDS.len(), 0),
         (_, true) => (&FaultKind::CRASH_POINT_PASS, 210, 3),
-        _ => (&FaultKind::SHORT_PASS, 66, 0),
+        _ => (&FaultKind::SHORT_PASS, 72, 0),
     };
     let is_whole = options.faults.is_none() && options.kinds.is_empty() && std::env::var_os(POINT_FILTER_ENV).is_none();
     let deaths = if is_whole { deaths } else { 0 };

@@ -121,11 +121,21 @@ fault_kinds! {
     "F33" StopAndResumeAll "stop-and-resume-all" "everything stops, in any order" (3000, 7000);
     /// Strikes two other faults at the same time.
     "F34" OverlapTwo "overlap-two" "two faults at once" (2000, 6000);
+    /// Resets a device's line while idle connections from its own address keep knocking at the gateways' SSH ports.
+    "F35" KnockIdle "knock-idle" "idle connections from the device's address" (4500, 8000);
+    /// Keeps the line between a device and its gateway open, and lets no request of it be answered.
+    "F36" StallRequests "stall-requests" "a gateway answers pings and no requests" (3000, 5000);
+    /// Has a command of a run fill the disk that the device's journal is on, as fast as it can.
+    "F37" FillByCommand "fill-by-command" "a command fills the device's disk" (1000, 2000);
+    /// Sends bodies that are refused before they are read, and good requests behind them on the same connection.
+    "F38" RefuseBodies "refuse-bodies" "refused bodies on kept connections" (0, 0);
+    /// Stops all gateways, restores their database from a backup of that moment, and starts them again.
+    "F39" RestoreBackup "restore-backup" "a restored backup" (0, 0);
 }
 
 impl FaultKind {
     /// The kinds of a short pass.
-    pub(crate) const SHORT_PASS: [Self; 11] = [
+    pub(crate) const SHORT_PASS: [Self; 12] = [
         Self::KillGateway,
         Self::CrashGateway,
         Self::KillAgent,
@@ -137,6 +147,7 @@ impl FaultKind {
         Self::BreakModel,
         Self::BreakReceiver,
         Self::CutOffCaller,
+        Self::KnockIdle,
     ];
 
     /// Those in which a program dies at a point, about as often as there are points of its kind.
@@ -236,9 +247,9 @@ mod tests {
 
     #[test]
     fn one_seed_makes_one_plan_in_which_every_kind_comes_equally_often() {
-        let made = plan(42, &FaultKind::SHORT_PASS, 66);
-        assert_eq!(made, plan(42, &FaultKind::SHORT_PASS, 66));
-        assert_ne!(made, plan(43, &FaultKind::SHORT_PASS, 66));
+        let made = plan(42, &FaultKind::SHORT_PASS, 72);
+        assert_eq!(made, plan(42, &FaultKind::SHORT_PASS, 72));
+        assert_ne!(made, plan(43, &FaultKind::SHORT_PASS, 72));
         for kind in FaultKind::SHORT_PASS {
             assert_eq!(made.iter().filter(|planned| planned.kind == kind).count(), 6, "{kind}");
         }

@@ -8,6 +8,7 @@ pub(crate) mod key_holder;
 pub(crate) mod owner;
 pub(crate) mod prober;
 pub(crate) mod publisher;
+pub(crate) mod refused_bodies;
 pub(crate) mod reset_racer;
 pub(crate) mod spender;
 pub(crate) mod stale_finisher;
@@ -158,8 +159,6 @@ impl Caller {
         let url = format!("http://{}/api/v1{}", self.business.testbed.address(replica), request.path);
         let service = self.service(request.desktop);
         let mut built = self.business.http.request(request.method.clone(), url);
-        // Without this header, events would come as a stream.
-        built = built.header("Accept", "application/json");
         built = match &request.signed {
             None => built.bearer_auth(&service.key).header("X-Gateway-Subject", SUBJECT),
             Some(headers) => headers.iter().fold(built, |built, (name, value)| built.header(*name, value)),

@@ -38,6 +38,10 @@ pub(crate) async fn work(business: Arc<CallerContext>, desktop: usize) {
             let (again, finished) = ([&reconcile[..], &["--run-again"]], [&reconcile[..], &["--finished"]]);
             decide(id, DecisionTopic::RunAgain, 50, &again.concat(), &finished.concat()).await;
         }
+        // After a restore their desktop knows nothing of them, or its word does not count.
+        if !rows(&device.cli(&["runs", "settle"]).await.value["unknown"]).is_empty() {
+            device.cli(&["runs", "settle", "--end-unknown"]).await;
+        }
         for request in rows(&device.cli(&["approvals", "list"]).await.value["approvals"]) {
             let id = text(request, "approval_id");
             decide(

@@ -58,7 +58,7 @@ async fn once(business: &Arc<CallerContext>, replica: usize, over: StaleScope) -
     match over {
         StaleScope::Session => older.send(&late).await,
         StaleScope::Attempt => {
-            newer.send(&DeviceFrame::Ready { slots: 1, full: Vec::new() }).await;
+            newer.send(&DeviceFrame::ready(1)).await;
             let again = offered(&mut newer, run_id).await?;
             newer.send(&late).await;
             answered(&mut newer, run_id, attempt).await;
@@ -84,7 +84,7 @@ async fn once(business: &Arc<CallerContext>, replica: usize, over: StaleScope) -
 
 /// Takes the only run. Returns its attempt.
 async fn begin(line: &mut RawConnection, run_id: RunId) -> Option<u32> {
-    line.send(&DeviceFrame::Ready { slots: 1, full: Vec::new() }).await;
+    line.send(&DeviceFrame::ready(1)).await;
     let attempt = offered(line, run_id).await?;
     line.send(&DeviceFrame::Accept { run_id, attempt }).await;
     let starts = |frame| matches!(frame, GatewayFrame::Start { run_id: of, .. } if of == run_id).then_some(());
@@ -102,7 +102,8 @@ async fn offered(line: &mut RawConnection, run_id: RunId) -> Option<u32> {
 
 fn finish(run_id: RunId, attempt: u32, text: &str) -> DeviceFrame {
     let result = RunResult { text: text.to_owned(), finish_reason: FinishReason::Completed };
-    DeviceFrame::Finish { run_id, attempt, seq: 1, outcome: Outcome::Succeeded { result, usage: Usage::default() } }
+    let outcome = Outcome::Succeeded { result, usage: Usage::default() };
+    DeviceFrame::Finish { run_id, attempt, seq: 1, outcome, receipt: None }
 }
 
 /// Waits until it is acknowledged, or revoked.

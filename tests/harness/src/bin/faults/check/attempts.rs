@@ -1,10 +1,13 @@
 //! I5: at most one live attempt of a run. Only one attempt asks the model at a time, attempt numbers never go back,
-//! each attempt is executed at most once and in order, a report of an outdated attempt changes nothing, and the run's
-//! outcome is that of its last attempt.
+//! each offer is executed at most once and in order, and a report of an outdated attempt changes nothing.
+//!
+//! What callers see as `attempt` counts how often the run began, by its stored events, however often it was offered: 0
+//! before its start, and no less than the executions in its device's log. It may be more by those that a crash cut off
+//! before the log had them, of which each was begun again.
 
 use std::collections::BTreeMap;
 
-use super::{Observations, Violation, goes_back, stale_finishes};
+use super::{Observations, RunObservation, Violation, goes_back, stale_finishes};
 use crate::testbed::fake_model::ModelTurn;
 
 pub(super) fn check(witnesses: &Observations) -> Vec<Violation> {
@@ -27,6 +30,7 @@ pub(super) fn check(witnesses: &Observations) -> Vec<Violation> {
         }
     }
     violations.extend(executed(witnesses));
+    violations.extend(counted(witnesses));
     violations
 }
 
@@ -41,14 +45,34 @@ fn executed(witnesses: &Observations) -> Vec<Violation> {
     let seen = witnesses.seen_of_runs();
     for (run_id, attempts) in begun {
         if !attempts.is_sorted_by(|one, next| one < next) {
-            let text = format!("{run_id} was executed in the attempts {attempts:?}");
+            let text = format!("{run_id} was executed in the offers {attempts:?}");
             violations.push(Violation::of("I5", None, text));
         }
         let last = seen.get(run_id).and_then(|sights| sights.iter().rfind(|sight| sight.state == "succeeded"));
-        if let (Some(sight), Some(last)) = (last, attempts.last())
-            && sight.attempt != *last
-        {
-            let text = format!("{run_id} succeeded in attempt {}; the last one that began was {last}", sight.attempt);
+        let executions = attempts.len() as u64;
+        if let Some(sight) = last.filter(|sight| sight.attempt < executions) {
+            let text = format!("{run_id} succeeded in attempt {} and was executed {executions} times", sight.attempt);
+            violations.push(Violation::of("I5", sight.call.begun, text));
+        }
+    }
+    violations
+}
+
+/// Compares the numbers that callers saw with the events of the run: each begin is one.
+fn counted(witnesses: &Observations) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for (run_id, sights) in witnesses.seen_of_runs() {
+        let begins =
+            (witnesses.count_events(run_id, "run.started") + witnesses.count_events(run_id, "run.restarted")) as u64;
+        let is_wrong = |sight: &&RunObservation<'_>| match sight.phase {
+            "accepted" => sight.attempt != 0,
+            "started" => sight.attempt == 0 || sight.attempt > begins,
+            _ => sight.attempt != begins,
+        };
+        // Without its events nothing can be said of it.
+        let known = witnesses.evidence.events.contains_key(run_id);
+        if let Some(sight) = sights.iter().filter(|_| known).find(is_wrong) {
+            let text = format!("{run_id} was {} in attempt {}; it began {begins} times", sight.state, sight.attempt);
             violations.push(Violation::of("I5", sight.call.begun, text));
         }
     }
@@ -65,7 +89,7 @@ pub(super) fn overlaps<'a>(turns: &[&'a ModelTurn]) -> Vec<(&'a ModelTurn, &'a M
 
 #[cfg(test)]
 mod tests {
-    use super::super::samples::{call, calls, read, run, texts};
+    use super::super::samples::{call, calls, events, read, run, texts};
     use super::*;
     use crate::evidence::Execution;
     use crate::history::AnswerContent;
@@ -96,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_that_is_executed_twice_or_is_not_the_one_that_counts_is_found() {
+    fn an_offer_that_is_executed_twice_and_executions_that_are_not_counted_are_found() {
         let told = |attempts: &[u64], succeeded: u64| {
             let seen = match run("run_1", "succeeded") {
                 AnswerContent::Run { run_id, phase, state, digest, .. } => {
@@ -109,9 +133,38 @@ mod tests {
             witnesses.evidence.executions = attempts.iter().map(execution).collect();
             witnesses
         };
-        assert_eq!(check(&told(&[1, 3], 3)), []);
-        assert!(texts(&check(&told(&[1, 1], 1))).contains("in the attempts [1, 1]"));
-        assert!(texts(&check(&told(&[2, 1], 1))).contains("in the attempts [2, 1]"));
-        assert!(texts(&check(&told(&[1, 2], 1))).contains("succeeded in attempt 1; the last one that began was 2"));
+        assert_eq!(check(&told(&[7], 1)), [], "offers that were refused are no attempts");
+        assert_eq!(check(&told(&[1, 3], 2)), []);
+        assert_eq!(check(&told(&[1], 2)), [], "one was cut off before the log had it");
+        assert!(texts(&check(&told(&[1, 1], 2))).contains("in the offers [1, 1]"));
+        assert!(texts(&check(&told(&[2, 1], 2))).contains("in the offers [2, 1]"));
+        assert!(texts(&check(&told(&[1, 2], 1))).contains("succeeded in attempt 1 and was executed 2 times"));
+    }
+
+    #[test]
+    fn an_attempt_that_counts_anything_but_begins_is_found() {
+        let told = |state: &str, attempt: u64, kinds: &[&str]| {
+            let AnswerContent::Run { run_id, phase, state, digest, .. } = run("run_1", state) else {
+                unreachable!("a run")
+            };
+            let seen = AnswerContent::Run { run_id, phase, state, attempt, digest };
+            let mut witnesses = calls(&[call("a", 9, read("run_1"), seen)]);
+            witnesses.evidence.events.insert("run_1".to_owned(), events(kinds));
+            texts(&check(&witnesses))
+        };
+        let (once, twice) = (["run.accepted", "run.started"], ["run.accepted", "run.started", "run.restarted"]);
+        for (state, attempt, kinds) in [
+            ("queued", 0, &once[..]),
+            ("running", 1, &twice[..]),
+            ("succeeded", 1, &once[..]),
+            ("succeeded", 2, &twice[..]),
+            ("expired", 0, &once[..1]),
+        ] {
+            assert_eq!(told(state, attempt, kinds), "", "{state} in {attempt}");
+        }
+        assert!(told("queued", 1, &once).contains("was queued in attempt 1"));
+        assert!(told("running", 0, &once).contains("was running in attempt 0"));
+        assert!(told("succeeded", 9, &once).contains("in attempt 9; it began 1 times"));
+        assert!(told("succeeded", 1, &twice).contains("it began 2 times"));
     }
 }

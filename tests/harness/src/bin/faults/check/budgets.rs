@@ -1,7 +1,8 @@
 //! I22: what a device counts as used up is what its model said, answer for answer, through every crash; no model is
 //! called for a run once the budget of its service is used up; and no run is refused before.
 //!
-//! An answer that was under way when the agent died, or that its run did not go on from, may be counted or not.
+//! An answer that was under way when the agent died, or that its run did not go on from, may be counted or not. One that
+//! broke off is counted as the device estimates it.
 
 use std::collections::BTreeMap;
 
@@ -10,6 +11,7 @@ use crate::callers::spender::{BUDGET_ERROR, desktop_of};
 use crate::history::BudgetRecord;
 use crate::plan::FaultKind;
 use crate::testbed::fake_model::ModelTurn;
+use crate::testbed::model_behaviour::ModelBehaviour;
 
 /// Microseconds from an answer that is counted to the calls that must heed it: those that were under way are allowed.
 const UNDER_WAY_US: u64 = 2_000_000;
@@ -19,18 +21,20 @@ const MIN_ROOM_TOKENS: u64 = 256;
 const MAX_EXPECTED_TOKENS: u64 = 8000;
 /// Faults by which an agent may stand still between its look at the budget and the call.
 const STANDSTILLS: [FaultKind; 3] = [FaultKind::FreezeAgent, FaultKind::StopAndResumeAll, FaultKind::OverlapTwo];
-/// Faults by which amounts go to another month, or cannot be written.
+/// Faults by which amounts go to another month, or cannot be written: what is said of a month is not judged then.
 const UNJUDGED: [FaultKind; 2] = [FaultKind::SkewDeviceClock, FaultKind::FillDeviceDisk];
+/// The most that a device estimates for an answer that broke off, which its model does not count.
+const MAX_ESTIMATED_TOKENS: u64 = 8000;
 
 pub(super) fn check(witnesses: &Observations) -> Vec<Violation> {
-    let is_unjudged = |kind: FaultKind| UNJUDGED.contains(&kind);
-    if witnesses.strikes.iter().any(|strike| is_unjudged(strike.kind())) {
-        return Vec::new();
-    }
     let answers = answers(witnesses);
-    let mut violations = counted(witnesses, &answers);
+    let (mut violations, of_desktops) = counted(witnesses, &answers);
+    if witnesses.strikes.iter().any(|strike| UNJUDGED.contains(&strike.kind())) {
+        return violations;
+    }
+    violations.extend(missing_in_months(witnesses, &of_desktops));
     violations.extend(called_behind_it(witnesses, &answers));
-    violations.extend(refused_before_it(witnesses));
+    violations.extend(refused_before_it(witnesses, &answers));
     violations
 }
 
@@ -40,7 +44,7 @@ pub(super) fn refused(witnesses: &Observations) -> usize {
     refused.filter_map(|call| call.seen.run_id()).collect::<std::collections::BTreeSet<_>>().len()
 }
 
-/// A whole answer of a model to one of these jobs.
+/// An answer of a model to one of these jobs, whole or broken off.
 struct Answer<'a> {
     turn: &'a ModelTurn,
     desktop: usize,
@@ -48,7 +52,23 @@ struct Answer<'a> {
     went_on: Option<u64>,
 }
 
-/// The whole answers of each job.
+impl Answer<'_> {
+    /// The most that is counted for it.
+    fn most_tokens(&self) -> u64 {
+        if is_whole(self.turn) { self.turn.tokens } else { MAX_ESTIMATED_TOKENS }
+    }
+}
+
+fn is_whole(turn: &ModelTurn) -> bool {
+    turn.served == "whole"
+}
+
+/// Whether an answer came of which something is counted.
+fn is_answer(turn: &ModelTurn) -> bool {
+    is_whole(turn) || turn.served == ModelBehaviour::BreaksOff.name()
+}
+
+/// The answers of each job.
 fn answers(witnesses: &Observations) -> BTreeMap<&str, Vec<Answer<'_>>> {
     let mut turns: BTreeMap<&str, Vec<&ModelTurn>> = BTreeMap::new();
     for turn in &witnesses.turns {
@@ -67,27 +87,35 @@ fn answers(witnesses: &Observations) -> BTreeMap<&str, Vec<Answer<'_>>> {
             Some(next) => (next.place > turns[place].place).then_some(next.begun),
             None => succeeded(job),
         };
-        let whole = (0..turns.len()).filter(|place| turns[*place].served == "whole");
-        let whole = whole.map(|place| Answer { turn: turns[place], desktop, went_on: went_on(place) });
-        answers.insert(job, whole.collect::<Vec<_>>());
+        let came = (0..turns.len()).filter(|place| is_answer(turns[*place]));
+        let came = came.map(|place| Answer { turn: turns[place], desktop, went_on: went_on(place) });
+        answers.insert(job, came.collect::<Vec<_>>());
     }
     answers
 }
 
-/// Runs, and months, of which the device counted less or more than the model said.
-fn counted(witnesses: &Observations, answers: &BTreeMap<&str, Vec<Answer<'_>>>) -> Vec<Violation> {
+/// Runs of which the device counted less or more than the model said, and what the runs of each device used up.
+fn counted(
+    witnesses: &Observations,
+    answers: &BTreeMap<&str, Vec<Answer<'_>>>,
+) -> (Vec<Violation>, BTreeMap<usize, u64>) {
     let runs = witnesses.runs_of_jobs();
     let mut violations = Vec::new();
     let mut of_desktops: BTreeMap<usize, u64> = BTreeMap::new();
     for (job, answers) in answers {
-        let sum = |is_one: &dyn Fn(&Answer<'_>) -> bool| -> u64 {
-            answers.iter().filter(|answer| is_one(answer)).map(|answer| answer.turn.tokens).sum()
-        };
-        let (least, most) = (sum(&|answer| answer.went_on.is_some()), sum(&|_| true));
+        let sure = answers.iter().filter(|answer| is_whole(answer.turn) && answer.went_on.is_some());
+        let least: u64 = sure.map(|answer| answer.turn.tokens).sum();
+        let most: u64 = answers.iter().map(Answer::most_tokens).sum();
         let of_job = runs.get(job).into_iter().flatten();
         let counted: Vec<u64> = of_job.filter_map(|run_id| witnesses.evidence.spent.get(*run_id).copied()).collect();
         // Whoever could not be asked shows nothing.
         let [counted] = counted[..] else { continue };
+        let from = answers.iter().map(|answer| answer.turn.begun).min().unwrap_or_default();
+        let to = answers.iter().map(|answer| answer.turn.ended.max(answer.turn.begun)).max().unwrap_or_default();
+        // What cannot be written is not counted either.
+        if witnesses.was_disturbed(&[FaultKind::FillDeviceDisk], from, to) {
+            continue;
+        }
         if counted < least || counted > most {
             let text = format!("{counted} tokens of {job} are counted; its model reported {least} to {most}");
             violations.push(Violation::of("I22", answers.last().map(|answer| answer.turn.begun), text));
@@ -96,9 +124,15 @@ fn counted(witnesses: &Observations, answers: &BTreeMap<&str, Vec<Answer<'_>>>) 
             *of_desktops.entry(answer.desktop).or_default() += counted;
         }
     }
+    (violations, of_desktops)
+}
+
+/// Devices that counted less in the month than in their runs.
+fn missing_in_months(witnesses: &Observations, of_desktops: &BTreeMap<usize, u64>) -> Vec<Violation> {
+    let mut violations = Vec::new();
     for (desktop, of_runs) in of_desktops {
-        let month = witnesses.evidence.month_spent.get(&desktop).copied();
-        if month.is_some_and(|month| month < of_runs) {
+        let month = witnesses.evidence.month_spent.get(desktop).copied();
+        if month.is_some_and(|month| month < *of_runs) {
             let text = format!("device {desktop} counts {month:?} tokens in this month, and {of_runs} of its runs");
             violations.push(Violation::of("I22", None, text));
         }
@@ -116,7 +150,7 @@ fn called_behind_it(witnesses: &Observations, answers: &BTreeMap<&str, Vec<Answe
             continue;
         }
         let known = answers.values().flatten().filter(|answer| answer.desktop == desktop);
-        let known = known.filter(|answer| answer.went_on.is_some_and(|at| at < since));
+        let known = known.filter(|answer| is_whole(answer.turn) && answer.went_on.is_some_and(|at| at < since));
         let spent: u64 = known.map(|answer| answer.turn.tokens).sum();
         // A budget whose setting failed may hold all the same.
         let set = budgets(witnesses, desktop).filter(|budget| budget.begun < turn.begun);
@@ -130,7 +164,7 @@ fn called_behind_it(witnesses: &Observations, answers: &BTreeMap<&str, Vec<Answe
 }
 
 /// Runs that were refused for a budget that had room for their next call, or that called their model after that.
-fn refused_before_it(witnesses: &Observations) -> Vec<Violation> {
+fn refused_before_it(witnesses: &Observations, answers: &BTreeMap<&str, Vec<Answer<'_>>>) -> Vec<Violation> {
     let jobs = witnesses.jobs_of_runs();
     let mut violations = Vec::new();
     for (run_id, sights) in witnesses.seen_of_runs() {
@@ -144,8 +178,8 @@ fn refused_before_it(witnesses: &Observations) -> Vec<Violation> {
             let text = format!("{job} is {} and was refused for its budget", end.state);
             violations.push(Violation::of("I22", at, text));
         }
-        let whole = witnesses.turns.iter().filter(|turn| turn.served == "whole" && turn.begun < at);
-        let spent: u64 = whole.filter(|turn| desktop_of(&turn.job) == Some(desktop)).map(|turn| turn.tokens).sum();
+        let before = |answer: &&Answer<'_>| answer.desktop == desktop && answer.turn.begun < at;
+        let spent: u64 = answers.values().flatten().filter(before).map(Answer::most_tokens).sum();
         let sure = budgets(witnesses, desktop).filter(|budget| budget.is_taken && budget.ended < begun);
         let least = sure.map(|budget| budget.tokens).max().unwrap_or_default();
         if spent + MAX_EXPECTED_TOKENS < least {
@@ -166,7 +200,7 @@ fn budgets(witnesses: &Observations, desktop: usize) -> impl Iterator<Item = &Bu
 
 #[cfg(test)]
 mod tests {
-    use super::super::samples::{call, calls, read, run, submit, texts};
+    use super::super::samples::{call, calls, read, run, strike, submit, texts};
     use super::*;
 
     const JOB: &str = "spend-0-j";
@@ -206,9 +240,33 @@ mod tests {
         let mut restarted = told(4000, "succeeded");
         restarted.turns[1].place = 0;
         assert_eq!(check(&restarted), [], "the first answer was lost with the agent");
+        let mut broken = told(9000, "succeeded");
+        broken.turns.push(ModelTurn {
+            begun: 3_000_000,
+            served: "BreaksOff".to_owned(),
+            tokens: 0,
+            ..broken.turns[1].clone()
+        });
+        broken.evidence.month_spent.insert(0, 9000);
+        assert_eq!(check(&broken), [], "one broke off, and was counted by an estimate");
+        broken.evidence.spent.insert("r".to_owned(), 16_001);
+        assert!(texts(&check(&broken)).contains("reported 8000 to 16000"));
         let mut less = told(8000, "succeeded");
         less.evidence.month_spent.insert(0, 7999);
         assert!(texts(&check(&less)).contains("counts Some(7999) tokens in this month, and 8000 of its runs"));
+    }
+
+    #[test]
+    fn a_month_is_not_judged_by_a_wrong_clock_and_a_run_is() {
+        let mut skewed = told(4000, "succeeded");
+        skewed.evidence.month_spent.insert(0, 0);
+        skewed.strikes.push(strike(FaultKind::SkewDeviceClock, 15, "skewed"));
+        assert_eq!(texts(&check(&skewed)).matches("I22").count(), 1, "{:?}", check(&skewed));
+        skewed.evidence.spent.insert("r".to_owned(), 8000);
+        assert_eq!(check(&skewed), []);
+        let mut full = told(4000, "succeeded");
+        full.strikes.push(strike(FaultKind::FillDeviceDisk, 30, "filled"));
+        assert_eq!(check(&full), [], "it could not be written");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::plan::FaultKind;
 use crate::testbed::fake_receiver::ReceivedCallback;
 
 /// The faults that can lose an attempt's outcome between the answer and its commit.
-const OUTCOME_LOSING_FAULTS: [FaultKind; 18] = [
+const OUTCOME_LOSING_FAULTS: [FaultKind; 19] = [
     FaultKind::KillGateway,
     FaultKind::CrashGateway,
     FaultKind::KillAllGateways,
@@ -28,6 +28,7 @@ const OUTCOME_LOSING_FAULTS: [FaultKind; 18] = [
     FaultKind::BreakReceiver,
     FaultKind::ExhaustFiles,
     FaultKind::StopAndResumeAll,
+    FaultKind::RestoreBackup,
     FaultKind::OverlapTwo,
 ];
 /// Microseconds around an attempt in which its outcome may be lost.

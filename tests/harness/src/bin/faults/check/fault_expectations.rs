@@ -136,6 +136,60 @@ pub(super) fn silence_is_noticed(witnesses: &Observations) -> Vec<Violation> {
     .collect()
 }
 
+/// Milliseconds in which a device is back although others of its address hold connections open.
+const COME_BACK_LIMIT_MS: u64 = 6000;
+/// Milliseconds in which `status` and `approvals list` answer: two seconds of patience, and the start of a program on an
+/// overloaded machine.
+const GLANCE_LIMIT_MS: u64 = 4000;
+/// Milliseconds in which a run whose command fills the disk has ended.
+const FILLED_LIMIT_MS: u64 = 40_000;
+
+/// F35: idle connections of others keep no device out.
+pub(super) fn a_device_comes_back(witnesses: &Observations) -> Vec<Violation> {
+    let late = struck(witnesses, FaultKind::KnockIdle)
+        .filter(|strike| strike.noticed_ms.iter().any(|after| *after > COME_BACK_LIMIT_MS));
+    late.map(|strike| {
+        let text = format!("the device was back after {:?} ms in fault {}", strike.noticed_ms, strike.planned.number);
+        Violation::of("F35", strike.begun, text)
+    })
+    .collect()
+}
+
+/// F36: the owner is answered soon, and told what is wrong.
+pub(super) fn a_silent_gateway_is_named(witnesses: &Observations) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for strike in struck(witnesses, FaultKind::StallRequests) {
+        let [status, approvals, is_silent] = strike.noticed_ms[..] else { continue };
+        if status.max(approvals) > GLANCE_LIMIT_MS {
+            let text = format!("status took {status} ms and approvals list {approvals} ms");
+            violations.push(Violation::of("F36", strike.begun, text));
+        }
+        if is_silent > 0 {
+            let text =
+                format!("status did not say that the gateway does not answer, in fault {}", strike.planned.number);
+            violations.push(Violation::of("F36", strike.begun, text));
+        }
+    }
+    violations
+}
+
+/// F37: the journal has room, the run ends, and so does the next one.
+pub(super) fn a_full_disk_ends_the_command_alone(witnesses: &Observations) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for strike in struck(witnesses, FaultKind::FillByCommand) {
+        let [ended, failures, again] = strike.noticed_ms[..] else { continue };
+        if failures > 0 {
+            let text = format!("the device's store had no room {failures} times while a command filled the disk");
+            violations.push(Violation::of("F37", strike.begun, text));
+        }
+        if ended.max(again) > FILLED_LIMIT_MS {
+            let text = format!("a run that fills the disk ended after {ended} ms, the next one after {again} ms");
+            violations.push(Violation::of("F37", strike.begun, text));
+        }
+    }
+    violations
+}
+
 /// F25: a call that took effect without an answer is reported to the model as one that may have happened. I3 checks
 /// that it does not happen again.
 pub(super) fn an_untold_call_is_told_as_one(witnesses: &Observations) -> Vec<Violation> {
@@ -191,6 +245,26 @@ mod tests {
         };
         assert_eq!(silence_is_noticed(&told(&[3100, 2900])), []);
         assert!(texts(&silence_is_noticed(&told(&[3100, u64::MAX]))).contains("noticed after"));
+    }
+
+    #[test]
+    fn a_device_kept_out_a_slow_status_and_a_journal_without_room_are_found() {
+        let told = |kind, noticed_ms: &[u64]| Observations {
+            strikes: vec![strike(kind, noticed_ms)],
+            ..Observations::default()
+        };
+        assert_eq!(a_device_comes_back(&told(FaultKind::KnockIdle, &[900])), []);
+        assert!(texts(&a_device_comes_back(&told(FaultKind::KnockIdle, &[9000]))).contains("back after [9000] ms"));
+        assert_eq!(a_silent_gateway_is_named(&told(FaultKind::StallRequests, &[2100, 2200, 0])), []);
+        let slow = told(FaultKind::StallRequests, &[2100, 30_000, 0]);
+        assert!(texts(&a_silent_gateway_is_named(&slow)).contains("approvals list 30000 ms"));
+        let mute = told(FaultKind::StallRequests, &[2100, 2200, 1]);
+        assert!(texts(&a_silent_gateway_is_named(&mute)).contains("did not say"));
+        assert_eq!(a_full_disk_ends_the_command_alone(&told(FaultKind::FillByCommand, &[9000, 0, 8000])), []);
+        let broken = told(FaultKind::FillByCommand, &[9000, 2, 8000]);
+        assert!(texts(&a_full_disk_ends_the_command_alone(&broken)).contains("no room 2 times"));
+        let stuck = told(FaultKind::FillByCommand, &[u64::MAX, 0, 8000]);
+        assert!(texts(&a_full_disk_ends_the_command_alone(&stuck)).contains("fills the disk ended after"));
     }
 
     #[test]

@@ -29,6 +29,7 @@ mod outcomes;
 pub(crate) mod pass_validity;
 mod progress;
 mod refusals;
+mod refused_bodies;
 pub(crate) mod resource_bounds;
 mod revocation;
 #[cfg(test)]
@@ -45,7 +46,7 @@ use serde::{Deserialize, Serialize};
 use crate::evidence::Evidence;
 use crate::history::{
     AnswerContent, BudgetRecord, CallAction, CallRecord, DecisionRecord, DecisionTopic, FollowRecord, HistoryRecord,
-    OperationRecord, ProbeRecord, PublicationRecord, RevocationRecord, StaleFinishRecord,
+    OperationRecord, ProbeRecord, PublicationRecord, RefusedBodyRecord, RevocationRecord, StaleFinishRecord,
 };
 use crate::injection::InjectedFault;
 use crate::testbed::effect_log::Effect;
@@ -67,6 +68,8 @@ pub(crate) struct Observations {
     pub(crate) revoked: Vec<RevocationRecord>,
     pub(crate) published: Vec<PublicationRecord>,
     pub(crate) budgets: Vec<BudgetRecord>,
+    #[serde(default)]
+    pub(crate) refused_bodies: Vec<RefusedBodyRecord>,
     pub(crate) turns: Vec<ModelTurn>,
     pub(crate) effects: Vec<Effect>,
     /// The calls that left marks in the shelves.
@@ -103,12 +106,12 @@ impl Violation {
 type InvariantCheck = fn(&Observations) -> Vec<Violation>;
 
 /// The checked invariants, each with a text for people.
-pub(crate) const CHECKS: [(&str, &str, InvariantCheck); 33] = [
+pub(crate) const CHECKS: [(&str, &str, InvariantCheck); 37] = [
     ("I1", "every accepted run is readable from every replica", acceptances::check),
     ("I2", "one final state, which never changes", outcomes::check),
     ("I3", "no effect twice without a decision", effects::check),
     ("I4", "one key, one run", idempotency_keys::check),
-    ("I5", "one live attempt", attempts::check),
+    ("I5", "one live attempt, and callers see how often a run began", attempts::check),
     ("I6", "a generation is a register with compare-and-set", generations::check),
     ("I7", "one unfinished run per conversation", conversations::check),
     ("I8", "events are dense, and each is seen once", streams::check),
@@ -126,6 +129,7 @@ pub(crate) const CHECKS: [(&str, &str, InvariantCheck); 33] = [
     ("I20", "refusals are honest", refusals::check),
     ("I21", "a call that writes runs alone, and results come in the order of the calls", calls::check),
     ("I22", "what models used up is counted through crashes, and a budget holds", budgets::check),
+    ("I23", "no request is lost behind a refused body", refused_bodies::check),
     ("folder", "no tool sees what lies beside its folder", confinement::check),
     ("host key", "no device says anything to a server that it does not know", host_key::check),
     ("F1", "the other gateways serve within a second", fault_expectations::others_serve),
@@ -145,6 +149,13 @@ pub(crate) const CHECKS: [(&str, &str, InvariantCheck); 33] = [
     ("F17", "both ends notice a silent line within three heartbeats", fault_expectations::silence_is_noticed),
     ("F24", "a run whose model is away says so, comes back when it may, and goes on", outages::check),
     ("F25", "a call that may have happened is told as one", fault_expectations::an_untold_call_is_told_as_one),
+    ("F35", "idle connections keep no device out", fault_expectations::a_device_comes_back),
+    ("F36", "a gateway that answers no request is named as such", fault_expectations::a_silent_gateway_is_named),
+    (
+        "F37",
+        "a command that fills the disk leaves room for the journal",
+        fault_expectations::a_full_disk_ends_the_command_alone,
+    ),
 ];
 
 /// Checks all invariants.
@@ -169,6 +180,7 @@ impl Observations {
                 HistoryRecord::Revoked(revoked) => witnesses.revoked.push(revoked),
                 HistoryRecord::Published(published) => witnesses.published.push(published),
                 HistoryRecord::Budget(budget) => witnesses.budgets.push(budget),
+                HistoryRecord::RefusedBody(refused) => witnesses.refused_bodies.push(refused),
             }
         }
         witnesses

@@ -157,11 +157,9 @@ impl WaitingRun<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::samples::{call, calls, events, read, run, submit, texts};
+    use super::super::samples::{call, calls, events, read, run, strike, submit, texts};
     use super::*;
     use crate::evidence::Execution;
-    use crate::injection::InjectedFault;
-    use crate::plan::PlannedFault;
 
     /// A run that asked its model again after so long, with what its events say.
     fn told(served: &str, again: u64, away: &[bool], state: &str) -> Observations {
@@ -182,11 +180,6 @@ mod tests {
         witnesses.evidence.events.insert("r".to_owned(), said);
         witnesses.evidence.executions = vec![Execution { run_id: "r".to_owned(), attempt: 1 }];
         witnesses
-    }
-
-    fn strike(kind: FaultKind, begun: u64, proof: &str) -> InjectedFault {
-        let planned = PlannedFault { number: 0, kind, pause_ms: 0, lasts_ms: 2000, target: 0, manner: 0 };
-        InjectedFault { planned, begun, healed: begun + 1, proof: Ok(proof.to_owned()), noticed_ms: Vec::new() }
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use super::{Observations, Violation};
 use crate::history::{AnswerContent, CallAction, CallRecord, OperationRecord, StoredEvent};
+use crate::injection::InjectedFault;
+use crate::plan::{FaultKind, PlannedFault};
 
 /// The content of an answer that shows a run.
 pub(super) fn run(run_id: &str, state: &str) -> AnswerContent {
@@ -43,6 +45,12 @@ pub(super) fn events(kinds: &[&str]) -> Vec<StoredEvent> {
         ..StoredEvent::default()
     };
     kinds.iter().enumerate().map(event).collect()
+}
+
+/// A fault that struck, and was healed within a microsecond.
+pub(super) fn strike(kind: FaultKind, begun: u64, proof: &str) -> InjectedFault {
+    let planned = PlannedFault { number: 0, kind, pause_ms: 0, lasts_ms: 2000, target: 0, manner: 0 };
+    InjectedFault { planned, begun, healed: begun + 1, proof: Ok(proof.to_owned()), noticed_ms: Vec::new() }
 }
 
 /// An operation that succeeded at its first try.

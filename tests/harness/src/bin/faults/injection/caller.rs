@@ -1,12 +1,12 @@
-//! F27 and F30: a caller's requests arrive several times at once, or are cut off at some byte of the request or of the
-//! answer.
+//! F27, F30 and F38: a caller's requests arrive several times at once, are cut off at some byte of the request or of the
+//! answer, or have bodies that are refused unread.
 
 use std::collections::BTreeSet;
 
 use anyhow::ensure;
 
 use super::one_of;
-use crate::callers::{ApiReply, Caller, cut_off, event_sender, submission};
+use crate::callers::{ApiReply, Caller, cut_off, event_sender, refused_bodies, submission};
 use crate::plan::PlannedFault;
 use crate::testbed::REPLICA_COUNT;
 
@@ -14,6 +14,12 @@ use crate::testbed::REPLICA_COUNT;
 pub(crate) async fn cut_off(caller: &mut Caller, planned: &PlannedFault) -> anyhow::Result<String> {
     let desktop = one_of(planned.target, caller.business.testbed.desktops.len());
     cut_off::submit(caller, desktop, planned.manner.is_multiple_of(2), planned.target / 2).await
+}
+
+/// Sends bodies that are refused unread, and good requests behind them.
+pub(crate) async fn refuse_bodies(caller: &mut Caller, planned: &PlannedFault) -> anyhow::Result<String> {
+    let desktop = one_of(planned.target, caller.business.testbed.desktops.len());
+    refused_bodies::alternate(caller, desktop).await
 }
 
 /// Copies of the request for each gateway.

@@ -1,4 +1,4 @@
-//! F9, F10, F11 and F12: database sessions are terminated, PostgreSQL is killed or suspended, or other sessions hold
+//! F9, F10, F11, F12 and F36: database sessions are terminated, PostgreSQL is killed or suspended, or other sessions hold
 //! its locks or connections.
 
 use std::time::Duration;
@@ -56,6 +56,36 @@ pub(crate) async fn freeze(testbed: &Testbed, planned: &PlannedFault) -> anyhow:
     ensure!(!answers, "it answered");
     let proof = format!("it stood still for {} ms; {}", planned.lasts_ms, told(unready));
     Ok(InjectionProof { proof, noticed_ms: vec![unready] })
+}
+
+/// What status says of a gateway that keeps the line and answers no request.
+const SILENT_MESSAGE: &str = "keeps the connection and does not answer";
+
+/// Suspends it under a device whose line stays open: its pings are answered, its requests are not. Returns how long
+/// `status` and `approvals list` took, in milliseconds, and then 0 if `status` said what is wrong.
+pub(crate) async fn stall(testbed: &Testbed, planned: &PlannedFault) -> anyhow::Result<InjectionProof> {
+    let device = testbed.desktops[one_of(planned.target, testbed.desktops.len())].device.read().await;
+    device.wait_until_connected().await;
+    testbed.postgres.freeze().await;
+    let began = Instant::now();
+    let timed = async |arguments: &[&str]| {
+        let began = Instant::now();
+        (device.plain_cli(arguments).await, u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX))
+    };
+    let ((status, status_ms), (approvals, approvals_ms)) =
+        tokio::join!(timed(&["status"]), timed(&["approvals", "list"]));
+    let still = device.status().await["line"]["state"] == "connected";
+    sleep(Duration::from_millis(planned.lasts_ms).saturating_sub(began.elapsed())).await;
+    testbed.postgres.thaw().await;
+    ensure!(approvals.exit == 0 && status.exit == 0, "{}{}", status.stderr, approvals.stderr);
+    let says_so = status.stdout.split_whitespace().collect::<Vec<_>>().join(" ").contains(SILENT_MESSAGE);
+    // A line that was lost meanwhile is said to be.
+    let is_silent = still && !says_so;
+    let proof = format!(
+        "no request was answered for {} ms; status took {status_ms} ms, approvals list {approvals_ms} ms; said: {says_so}",
+        planned.lasts_ms
+    );
+    Ok(InjectionProof { proof, noticed_ms: vec![status_ms, approvals_ms, u64::from(is_silent)] })
 }
 
 /// Terminates all other sessions.

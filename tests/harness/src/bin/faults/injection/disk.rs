@@ -15,6 +15,8 @@ use crate::testbed::Testbed;
 
 /// Space that stays free before it is filled, for a start.
 const SPARE_KIB: u64 = 96 * 1024;
+/// What a device's has: less than the agent would take for the next entries of its journal, so that these fail.
+const DEVICE_SPARE_KIB: u64 = 12 * 1024;
 /// The pause before freed space is filled again.
 const REFILL_INTERVAL: Duration = Duration::from_millis(100);
 /// A write that needs space for a table, and in the write-ahead log.
@@ -93,7 +95,7 @@ async fn works_again(device: &TestDevice) {
 }
 
 /// What an agent logs when its disk is full.
-const DISK_FULL_MESSAGE: &str = "database or disk is full";
+pub(super) const DISK_FULL_MESSAGE: &str = "database or disk is full";
 
 /// Mounts a small disk under a device's home, fills it while the agent works, and frees it; or kills the agent first.
 pub(crate) async fn of_a_device(testbed: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
@@ -102,7 +104,7 @@ pub(crate) async fn of_a_device(testbed: &Testbed, planned: &PlannedFault) -> an
     let disk = {
         let mut device = testbed.desktops[number].device.write().await;
         device.stop(Signal::TERM).await;
-        let disk = Disk::over(&device.home(), SPARE_KIB);
+        let disk = Disk::over(&device.home(), DEVICE_SPARE_KIB);
         device.start().await;
         device.wait_until_connected().await;
         disk

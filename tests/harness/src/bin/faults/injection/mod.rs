@@ -7,10 +7,13 @@ mod crash;
 pub(crate) mod crash_points;
 mod database;
 mod disk;
+pub(crate) mod filler;
+mod knock;
 mod model;
 mod network;
 mod receiver;
 mod replica;
+mod restore;
 mod revocation;
 mod serialization;
 mod version;
@@ -39,7 +42,7 @@ pub(crate) struct InjectedFault {
     /// What exactly was done and its proof; or why it cannot be proven.
     pub(crate) proof: Result<String, String>,
     /// After how many milliseconds each side noticed, where one must; for F15, when syncing began to fail and when it
-    /// worked again.
+    /// worked again; for F35 to F37, what their injections say.
     pub(crate) noticed_ms: Vec<u64>,
 }
 
@@ -108,6 +111,11 @@ async fn strike_one(caller: &mut Caller, planned: &PlannedFault) -> InjectedFaul
         FaultKind::RevokeAccess => revocation::revoke(caller, planned).await,
         FaultKind::ExhaustFiles => replica::starve(&testbed, planned).await.map(InjectionProof::from),
         FaultKind::StopAndResumeAll => combined::swizzle(&testbed, planned).await.map(InjectionProof::from),
+        FaultKind::KnockIdle => knock::come_back(&testbed, planned).await,
+        FaultKind::StallRequests => database::stall(&testbed, planned).await,
+        FaultKind::RestoreBackup => restore::restore(&testbed, planned).await.map(InjectionProof::from),
+        FaultKind::FillByCommand => filler::run(&testbed, planned).await,
+        FaultKind::RefuseBodies => caller::refuse_bodies(caller, planned).await.map(InjectionProof::from),
         FaultKind::OverlapTwo => combined::overlap(caller, planned).await.map(InjectionProof::from),
     };
     let healed = testbed.clock.now();

@@ -8,10 +8,11 @@ use axum::http::header::RETRY_AFTER;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::serve::Listener;
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
 use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+use tokio::time::sleep;
 
 use super::fake_model::events;
 
@@ -20,6 +21,8 @@ pub(super) const MODEL_ADDRESS: &str = "127.0.0.1:8444";
 /// The pauses that it asks for, where it asks for one, in seconds.
 const BUSY_SECONDS: u64 = 2;
 const THROTTLED_SECONDS: u64 = 1;
+/// From the half of an answer to its breaking off.
+const BREAK_PAUSE: Duration = Duration::from_millis(50);
 
 /// Its behaviour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,8 +88,12 @@ impl ModelBehaviour {
             Self::Babbles => events(Body::from("data: {\"choices\": 7}\n\ndata: [DO")),
             Self::BreaksOff => {
                 let half: Bytes = text[..text.len() / 2].to_owned().into();
-                let broken = std::io::Error::other("broken off on purpose");
-                events(Body::from_stream(stream::iter([Ok(half), Err(broken)])))
+                // An error right behind it would take it back before it is sent.
+                let broken = async {
+                    sleep(BREAK_PAUSE).await;
+                    Err(std::io::Error::other("broken off on purpose"))
+                };
+                events(Body::from_stream(stream::iter([Ok(half)]).chain(stream::once(broken))))
             }
             Self::Answers | Self::Hangs | Self::IsAway => return None,
         })
@@ -118,7 +125,7 @@ impl Door {
             match TcpListener::bind(MODEL_ADDRESS).await {
                 Ok(listener) => self.listener = Some(listener),
                 // Connections of before are still being closed.
-                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+                Err(_) => sleep(Duration::from_millis(10)).await,
             }
         }
         self.listener.as_ref().expect("it listens")

@@ -96,6 +96,10 @@ fn spans(marks: &[(String, u64)]) -> Vec<CallSpan> {
         let Some((mark, kind)) = name.rsplit_once('.') else { continue };
         let Some(fresh) = named(mark) else { continue };
         let writes = kind != "page";
+        // A page that somebody has open while it is laid down is closed here, and is no call.
+        if what == "closed" && !spans.contains_key(mark) {
+            continue;
+        }
         let span = spans.entry(mark).or_insert(CallSpan { writes, begun: place, at: *at, ..fresh });
         match (what, kind) {
             ("closed", "page") | ("made", "ended") => span.ended = Some(place),
@@ -120,6 +124,7 @@ mod tests {
     #[test]
     fn a_command_lasts_from_mark_to_mark_and_a_read_as_long_as_its_file_is_open() {
         let told = [
+            "closed j-1.4.0.page",
             "opened j-1.4.0.page",
             "closed j-1.4.0.page",
             "opened j-1.4.0.page",
@@ -135,7 +140,7 @@ mod tests {
             let job = "j-1".to_owned();
             CallSpan { job, answer: 4, index, writes, begun, ended, at: 9 }
         };
-        assert_eq!(spans(&told), [of(0, false, 0, Some(5)), of(1, true, 3, Some(6)), of(2, true, 7, None)]);
+        assert_eq!(spans(&told), [of(0, false, 1, Some(6)), of(1, true, 4, Some(7)), of(2, true, 8, None)]);
     }
 
     #[test]

@@ -1,29 +1,28 @@
-//! `backup create|verify|restore`: a folder with a dump of the database, and a manifest of what it contains and lacks.
+//! `backup create|verify|restore`: a folder with a dump of the database, and a manifest of what it contains and lacks, both
+//! authenticated (`manifest`).
 //!
 //! The encryption key, the control token and the host key are excluded: with both the database and the key, all
 //! encrypted values can be read, so they are kept apart. Each command says where they are.
 
-use std::fs::File;
-use std::io::{Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+mod manifest;
+
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
-use deskgate_protocol::VERSION;
-use ring::digest::{Context, SHA256};
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::client::{risk, send_request, unexpected};
 use super::status::fetch_status;
 use super::{AdminReply, AdminRequest};
 use crate::config::Config;
-use crate::store::backup::{self, BackupContents, BackupError, RestoreReport, ScratchDatabase, TableCounts};
+use crate::store::backup::{self, BackupError, RestoreReport, ScratchDatabase, TableCounts};
 use crate::store::cluster::{self, Cluster, ClusterError};
-use crate::store::migrate::{self, MigrateError};
+use crate::store::migrate::MigrateError;
 use crate::store::{Database, DatabaseOpenError};
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::Output;
+use manifest::{BackupManifest, BackupOrigin, DUMP_FILE, ExcludedItem, private};
 
 /// `deskgate-gateway backup …`
 #[derive(Debug, Subcommand)]
@@ -41,6 +40,9 @@ pub enum BackupCommand {
         /// installed, as in a container. The gateway's account must be allowed to create databases
         #[arg(long)]
         on_database_server: bool,
+        /// Accept a backup whose origin cannot be checked: its sealing key is not here, or it is older than proofs
+        #[arg(long)]
+        unproven_origin: bool,
     },
     /// Put a backup back. No gateway may run on the database
     Restore {
@@ -53,54 +55,50 @@ pub enum BackupCommand {
         /// had happened, instead of holding them for their owners' decision
         #[arg(long)]
         nothing_ran_since: bool,
+        /// Accept a backup whose origin cannot be checked: its sealing key is not here, or it is older than proofs.
+        /// Whoever had the folder may have changed any row in it, such as whose keys are good
+        #[arg(long)]
+        unproven_origin: bool,
     },
-}
-
-const MANIFEST_FILE: &str = "backup.json";
-const DUMP_FILE: &str = "database.dump";
-
-/// The manifest of a backup.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct BackupManifest {
-    schema: String,
-    /// The version of the program that created it.
-    version: String,
-    #[serde(flatten)]
-    contents: BackupContents,
-    /// The dump's length and SHA-256.
-    bytes: u64,
-    sha256: String,
-    /// What a working gateway needs besides, and where it was.
-    not_included: Vec<ExcludedItem>,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct ExcludedItem {
-    what: String,
-    place: String,
 }
 
 /// Runs a command about backups.
 ///
 /// # Errors
 /// `Exit::Usage`: the accepted risk is not the one of this command. `Exit::NotSetUp`: the settings of the database
-/// cannot be used, the private cluster cannot be started, a program of PostgreSQL is missing, or the account may not
-/// create databases. `Exit::CannotReach`: the database does not answer. `Exit::NotAuthorised`: the user may not use the
-/// administrator's socket. `Exit::Refused`: the private cluster is in use and its gateway does not answer; or a restore
+/// cannot be used, the private cluster cannot be started, a program of PostgreSQL is missing, the account may not create
+/// databases, or can do more than own tables and there is no other; or the sealing key cannot be read.
+/// `Exit::CannotReach`: the database does not answer. `Exit::NotAuthorised`: the user may not use the
+/// administrator's socket. `Exit::Refused`: the private cluster is in use and its gateway does not answer; the origin of
+/// a backup cannot be checked and that was not accepted; or a restore
 /// finds that a gateway runs, that the database is not empty and the risk was not accepted, or that a gateway was at
 /// work when a backup was made that is said to be the last state. `Exit::VersionMismatch`: the backup is of a newer
 /// program. `Exit::CheckFailed`: the rows that were restored for a check are not those of the backup. `Exit::Failed`:
-/// the folder of a new backup exists, a file cannot be read or written, the backup is damaged, the schema cannot be
-/// used, or `pg_dump` or `pg_restore` fails.
+/// the folder of a new backup exists, a file cannot be read or written, the backup is damaged or altered, the schema cannot
+/// be used, or `pg_dump` or `pg_restore` fails.
 pub async fn run(socket: &Path, config: &Config, command: BackupCommand, out: Output) -> Result<(), Failure> {
     match command {
         BackupCommand::Create { folder } => create(socket, config, &folder, out).await,
-        BackupCommand::Verify { folder, on_database_server } => verify(config, &folder, on_database_server, out).await,
-        BackupCommand::Restore { folder, accept_risk, nothing_ran_since } => {
+        BackupCommand::Verify { folder, on_database_server, unproven_origin } => {
+            verify(config, &folder, on_database_server, unproven_origin, out).await
+        }
+        BackupCommand::Restore { folder, accept_risk, nothing_ran_since, unproven_origin } => {
             let replace = risk(accept_risk.as_deref(), "replace-database")?;
-            restore(socket, config, &folder, replace, nothing_ran_since, out).await
+            let wanted = RestoreOptions { replace, nothing_ran_since, unproven_origin };
+            restore(socket, config, &folder, wanted, out).await
         }
     }
+}
+
+/// What the administrator allows a restore.
+#[derive(Clone, Copy, Debug)]
+struct RestoreOptions {
+    /// To replace what is in the database.
+    replace: bool,
+    /// To go on with runs as they were.
+    nothing_ran_since: bool,
+    /// To take a backup whose origin nobody knows.
+    unproven_origin: bool,
 }
 
 /// A database, and the private cluster that was started for it.
@@ -151,7 +149,7 @@ fn opened(url: &str, config: &Config) -> Result<Database, Failure> {
 
 fn failed(error: BackupError) -> Failure {
     let exit = match &error {
-        BackupError::NoProgram { .. } | BackupError::MayNotCreate => Exit::NotSetUp,
+        BackupError::NoProgram { .. } | BackupError::MayNotCreate | BackupError::Privileged { .. } => Exit::NotSetUp,
         BackupError::Store(_) => Exit::CannotReach,
         BackupError::Schema(MigrateError::Ahead { .. }) => Exit::VersionMismatch,
         _ => Exit::Failed,
@@ -187,57 +185,12 @@ async fn create(socket: &Path, config: &Config, folder: &Path, out: Output) -> R
 
 async fn write(database: &Database, config: &Config, folder: &Path) -> Result<BackupManifest, Failure> {
     std::fs::DirBuilder::new().mode(0o700).create(folder).map_err(at(folder))?;
+    // A mistake there shows before the work.
+    manifest::key(config)?;
     let dump = folder.join(DUMP_FILE);
     drop(private(&dump)?);
     let contents = backup::take(database, &dump).await.map_err(failed)?;
-    let file = File::open(&dump).map_err(at(&dump))?;
-    file.sync_all().map_err(at(&dump))?;
-    let (bytes, sha256) = digest(file).map_err(at(&dump))?;
-    let (schema, version) = ("backup/1".to_owned(), VERSION.to_owned());
-    let page = BackupManifest { schema, version, contents, bytes, sha256, not_included: besides(config) };
-    let text = serde_json::to_string_pretty(&page).map_err(|error| Failure::new(Exit::Failed, error.to_string()))?;
-    let path = folder.join(MANIFEST_FILE);
-    let mut file = private(&path)?;
-    writeln!(file, "{text}").and_then(|()| file.sync_all()).map_err(at(&path))?;
-    Ok(page)
-}
-
-fn private(path: &Path) -> Result<File, Failure> {
-    File::options().write(true).create_new(true).mode(0o600).open(path).map_err(at(path))
-}
-
-fn digest(mut file: impl Read) -> std::io::Result<(u64, String)> {
-    let (mut context, mut bytes, mut piece) = (Context::new(&SHA256), 0, vec![0; 64 * 1024]);
-    loop {
-        match file.read(&mut piece)? {
-            0 => break,
-            length => {
-                context.update(&piece[..length]);
-                bytes += length as u64;
-            }
-        }
-    }
-    let hex = context.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok((bytes, hex))
-}
-
-/// What a gateway needs besides its database.
-fn besides(config: &Config) -> Vec<ExcludedItem> {
-    let state = |name: &str| config.state_dir().join(name).display().to_string();
-    let of = |what: &str, place: String| ExcludedItem { what: what.to_owned(), place };
-    let token = config
-        .control_token_file()
-        .map_or_else(|| state(deskgate_program::token::CONTROL_TOKEN_FILE), |path| path.display().to_string());
-    vec![
-        of(
-            "the sealing key, without which callbacks and webhooks need new secrets",
-            config.seal_file().display().to_string(),
-        ),
-        of("the control token, which desktops present", token),
-        of("the SSH host key, which desktops have pinned", state("ssh_host_ed25519_key")),
-        of("the configuration and its secrets, certificates", "where you keep them".to_owned()),
-        of("what services are made of, and what they did", "on the desktops".to_owned()),
-    ]
+    manifest::write(config, folder, contents)
 }
 
 fn in_it(page: &BackupManifest) -> String {
@@ -259,23 +212,15 @@ fn in_it(page: &BackupManifest) -> String {
     )
 }
 
-/// Reads the manifest, and checks that the dump is the one it describes.
-fn read(folder: &Path) -> Result<BackupManifest, Failure> {
-    let (page, dump) = (folder.join(MANIFEST_FILE), folder.join(DUMP_FILE));
-    let text = std::fs::read_to_string(&page).map_err(at(&page))?;
-    let no_backup = |error| Failure::new(Exit::Failed, format!("{}: {error}; this is no backup", page.display()));
-    let read: BackupManifest = serde_json::from_str(&text).map_err(no_backup)?;
-    let found = File::open(&dump).and_then(digest).map_err(at(&dump))?;
-    if found != (read.bytes, read.sha256.clone()) {
-        return Err(Failure::new(Exit::Failed, format!("{} is not what was written; it was damaged", dump.display())));
+/// What is to be known of where a backup came from.
+fn of_origin(origin: BackupOrigin) -> &'static str {
+    match origin {
+        BackupOrigin::Proven => "",
+        BackupOrigin::Unproven => {
+            "Where this backup comes from is not proven: whoever had it may have changed any row. Only rows were taken from \
+             it.\n"
+        }
     }
-    if read.contents.migration > migrate::newest() {
-        return Err(failed(BackupError::Schema(MigrateError::Ahead {
-            applied: read.contents.migration,
-            known: migrate::newest(),
-        })));
-    }
-    Ok(read)
 }
 
 /// A folder that is deleted when this is dropped.
@@ -287,16 +232,19 @@ impl Drop for TemporaryFolder {
     }
 }
 
-async fn verify(config: &Config, folder: &Path, on_server: bool, out: Output) -> Result<(), Failure> {
-    let page = read(folder)?;
+async fn verify(config: &Config, folder: &Path, on_server: bool, unproven: bool, out: Output) -> Result<(), Failure> {
+    let (page, origin) = manifest::read(config, folder, unproven)?;
     let counted = match on_server {
         true => tried_on_server(config, folder, &page).await?,
         false => tried_apart(config, folder, &page).await?,
     };
     let differing = differences(&page.contents.tables, &counted);
-    out.result("backup-verified/1", &json!({ "backup": page, "differences": differing }), || {
+    out.result("backup-verified/1", &json!({ "backup": page, "origin": origin, "differences": differing }), || {
         match differing.is_empty() {
-            true => format!("Restored into a throw-away database, and every row is there:\n{}", in_it(&page)),
+            true => {
+                let origin = of_origin(origin);
+                format!("Restored into a throw-away database, and every row is there:\n{}{origin}", in_it(&page))
+            }
             false => differing.join("\n"),
         }
     });
@@ -349,7 +297,7 @@ async fn tried_on_server(config: &Config, folder: &Path, page: &BackupManifest) 
 }
 
 async fn tried(database: &Database, folder: &Path, page: &BackupManifest) -> Result<TableCounts, Failure> {
-    backup::restore(database, &folder.join(DUMP_FILE), page.contents.taken_at, true).await.map_err(failed)?;
+    backup::restore(database, &folder.join(DUMP_FILE), &page.contents, true).await.map_err(failed)?;
     let (client, _driver) = database.connect().await.map_err(|error| failed(error.into()))?;
     backup::count(&client).await.map_err(failed)
 }
@@ -365,11 +313,11 @@ async fn restore(
     socket: &Path,
     config: &Config,
     folder: &Path,
-    replace: bool,
-    nothing_ran_since: bool,
+    wanted: RestoreOptions,
     out: Output,
 ) -> Result<(), Failure> {
-    let page = read(folder)?;
+    let RestoreOptions { replace, nothing_ran_since, unproven_origin } = wanted;
+    let (page, origin) = manifest::read(config, folder, unproven_origin)?;
     let refused = |why: String| Err(Failure::new(Exit::Refused, format!("{why}\nNo changes were made.")));
     if nothing_ran_since && !page.contents.at_rest {
         return refused("A gateway was running when this backup was made, so its runs went on afterwards.".to_owned());
@@ -381,15 +329,17 @@ async fn restore(
     let restored = put_back(&reached.database, folder, &page, replace, nothing_ran_since).await;
     reached.leave().await;
     let RestoreReport { in_doubt } = restored?;
-    let value = json!({ "backup": page, "runs_in_doubt": in_doubt });
+    let value = json!({ "backup": page, "origin": origin, "runs_in_doubt": in_doubt });
     out.result("backup-restored/1", &value, || {
         format!(
-            "Restored:\n{}{in_doubt} runs that had not ended await reconciliation: what became of them since is not known \
-             here, and nothing of them is executed again. See: deskgate-gateway admin run list --state \
+            "Restored:\n{}{}{in_doubt} runs that had not ended await reconciliation: what became of them since is not known \
+             here. Those that had not begun are queued again when their desktop is back and says that it never had them; \
+             about the others its owner decides: deskgate runs settle. See: deskgate-gateway admin run list --state \
              awaiting_reconciliation\n\nWhat was done after {} is undone: devices, keys and tokens that were revoked since \
              are good again, and requests that were accepted since are not known any more. Look at `admin device list` \
              before the gateway is started.\nThe sealing key must be the one of that time: {}",
             in_it(&page),
+            of_origin(origin),
             page.contents.taken_at,
             config.seal_file().display(),
         )
@@ -420,5 +370,5 @@ async fn put_back(
         ));
     }
     drop((client, driver));
-    backup::restore(database, &folder.join(DUMP_FILE), page.contents.taken_at, unchanged).await.map_err(failed)
+    backup::restore(database, &folder.join(DUMP_FILE), &page.contents, unchanged).await.map_err(failed)
 }

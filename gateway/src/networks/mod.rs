@@ -1,4 +1,7 @@
-//! Ranges of addresses, as in `10.0.0.0/8`: which addresses are inside, and which count as one source.
+//! Ranges of addresses, as in `10.0.0.0/8`: which addresses are inside, which count as one source, and in
+//! [`destinations`] where this gateway may connect to.
+
+pub mod destinations;
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;

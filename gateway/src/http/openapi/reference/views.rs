@@ -1,144 +1,175 @@
-//! The document as a page for people.
+//! What the templates show of operations, records and callbacks.
 
-use std::sync::LazyLock;
-
-use askama::Template;
-use axum::response::Response;
-use deskgate_protocol::VERSION;
 use serde_json::Value;
 
-use super::DOCUMENT;
-use crate::http::error::Error;
-use crate::http::html::{self, Text};
+use super::samples::{self, Sample, SampleCall};
 
-/// `GET /api/v1/docs`.
-pub(in crate::http) async fn page() -> Result<Response, Error> {
-    static REFERENCE_PAGE: LazyLock<ReferencePage> = LazyLock::new(|| ReferencePage::of(&DOCUMENT));
-    html::answer(&*REFERENCE_PAGE)
+/// Everything that the pages show.
+pub(super) struct Reference {
+    pub(super) introduction: Vec<String>,
+    pub(super) groups: Vec<OperationGroup>,
+    pub(super) callbacks: Vec<CallbackView>,
+    pub(super) records: Vec<RecordView>,
 }
 
-#[derive(Template)]
-#[template(path = "reference.html")]
-struct ReferencePage {
-    introduction: Vec<String>,
-    groups: Vec<CallGroup>,
-    records: Vec<SchemaView>,
+/// Operations that belong together.
+pub(super) struct OperationGroup {
+    pub(super) name: String,
+    pub(super) description: String,
+    pub(super) operations: Vec<OperationView>,
 }
 
-/// Calls that belong together.
-struct CallGroup {
-    name: String,
-    description: String,
-    calls: Vec<CallView>,
+pub(super) struct OperationView {
+    pub(super) id: String,
+    pub(super) method: String,
+    pub(super) path: String,
+    pub(super) summary: String,
+    pub(super) description: String,
+    pub(super) is_signed: bool,
+    pub(super) parameters: Vec<FieldView>,
+    pub(super) body: Option<BodyView>,
+    pub(super) answers: Vec<ResponseView>,
+    pub(super) refusals: Vec<RefusalGroup>,
+    pub(super) samples: [Sample; 3],
 }
 
-struct CallView {
-    id: String,
-    method: String,
-    path: String,
-    summary: String,
-    description: String,
-    parameters: Vec<FieldView>,
-    body: Option<BodyView>,
-    answers: Vec<ResponseView>,
-    refusals: Vec<RefusalGroup>,
+/// An event that callbacks bring.
+pub(super) struct CallbackView {
+    pub(super) event: String,
+    pub(super) description: String,
+    pub(super) headers: Vec<FieldView>,
+    pub(super) body: Option<BodyView>,
 }
 
 /// A parameter, a header or a member.
-struct FieldView {
-    name: String,
-    kind: TypeView,
+pub(super) struct FieldView {
+    pub(super) name: String,
+    pub(super) kind: TypeView,
     /// Where a parameter is sent.
-    place: String,
-    required: bool,
-    description: String,
+    pub(super) place: String,
+    pub(super) required: bool,
+    pub(super) description: String,
 }
 
 /// A type in words, with the record it links to.
-struct TypeView {
-    text: String,
-    record: Option<String>,
+pub(super) struct TypeView {
+    pub(super) text: String,
+    pub(super) record: Option<String>,
 }
 
 /// A body with an example.
-struct BodyView {
-    kind: TypeView,
-    example: String,
+pub(super) struct BodyView {
+    pub(super) kind: TypeView,
+    pub(super) example: String,
 }
 
 /// A successful answer.
-struct ResponseView {
-    status: String,
-    description: String,
-    headers: Vec<FieldView>,
-    body: Option<BodyView>,
+pub(super) struct ResponseView {
+    pub(super) status: String,
+    pub(super) description: String,
+    pub(super) headers: Vec<FieldView>,
+    pub(super) bodies: Vec<BodyView>,
 }
 
 /// The problems of one status.
-struct RefusalGroup {
-    status: String,
-    codes: Vec<String>,
+pub(super) struct RefusalGroup {
+    pub(super) status: String,
+    pub(super) codes: Vec<String>,
 }
 
-struct SchemaView {
-    name: String,
-    description: String,
-    kind: TypeView,
-    words: Vec<String>,
-    members: Vec<FieldView>,
+pub(super) struct RecordView {
+    pub(super) name: String,
+    pub(super) description: String,
+    pub(super) kind: TypeView,
+    pub(super) words: Vec<String>,
+    pub(super) members: Vec<FieldView>,
 }
 
-impl ReferencePage {
-    fn of(document: &Value) -> Self {
+impl Reference {
+    /// Of the finished document.
+    pub(super) fn of(document: &Value) -> Self {
         let calls = || {
             members(&document["paths"])
                 .flat_map(|(path, methods)| members(methods).map(move |(method, call)| (path, method, call)))
         };
-        let group = |tag: &Value| CallGroup {
+        let group = |tag: &Value| OperationGroup {
             name: text(&tag["name"]),
             description: text(&tag["description"]),
-            calls: calls()
+            operations: calls()
                 .filter(|(_, _, call)| call["tags"][0] == tag["name"])
-                .map(|(path, method, call)| CallView::of(document, path, method, call))
+                .map(|(path, method, call)| OperationView::of(document, path, method, call))
                 .collect(),
         };
+        let groups = list(&document["tags"]).map(group);
         Self {
             introduction: text(&document["info"]["description"]).split("\n\n").map(str::to_owned).collect(),
-            groups: list(&document["tags"]).map(group).collect(),
+            groups: groups.filter(|group| !group.operations.is_empty()).collect(),
+            callbacks: members(&document["webhooks"])
+                .map(|(event, item)| CallbackView::of(event, &item["post"]))
+                .collect(),
             records: members(&document["components"]["schemas"])
-                .map(|(name, schema)| SchemaView::of(name, schema))
+                .map(|(name, schema)| RecordView::of(name, schema))
                 .collect(),
         }
     }
+
+    /// All operations, in the order of the list.
+    pub(super) fn operations(&self) -> impl Iterator<Item = &OperationView> {
+        self.groups.iter().flat_map(|group| &group.operations)
+    }
 }
 
-impl CallView {
+impl OperationView {
     fn of(document: &Value, path: &str, method: &str, call: &Value) -> Self {
         let (refused, answered): (Vec<_>, Vec<_>) = members(&call["responses"])
             .partition(|(_, response)| response["content"].get(PROBLEM_MEDIA_TYPE).is_some());
         let codes = |response: &Value| {
             members(&response["content"][PROBLEM_MEDIA_TYPE]["examples"]).map(|(code, _)| code.clone()).collect()
         };
+        let method = method.to_uppercase();
+        let parameters: Vec<_> =
+            list(&call["parameters"]).map(|parameter| FieldView::parameter(resolve(document, parameter))).collect();
+        let is_signed = list(&call["security"]).next().is_none();
+        let samples = samples::of(&SampleCall {
+            method: &method,
+            path,
+            is_signed,
+            has_idempotency_key: parameters.iter().any(|parameter| parameter.name == "Idempotency-Key"),
+            is_stream: answered.iter().any(|(_, response)| response["content"].get(STREAM_MEDIA_TYPE).is_some()),
+            body: call["requestBody"]["content"].pointer("/application~1json/example"),
+        });
         Self {
             id: text(&call["operationId"]),
-            method: method.to_uppercase(),
+            method,
             path: path.to_owned(),
             summary: text(&call["summary"]),
             description: text(&call["description"]),
-            parameters: list(&call["parameters"])
-                .map(|parameter| FieldView::parameter(resolve(document, parameter)))
-                .collect(),
-            body: shown(&call["requestBody"]),
+            is_signed,
+            parameters,
+            body: bodies(&call["requestBody"]).next(),
             answers: answered.iter().map(|(status, response)| ResponseView::of(document, status, response)).collect(),
             refusals: refused
                 .iter()
                 .map(|(status, response)| RefusalGroup { status: (*status).clone(), codes: codes(response) })
                 .collect(),
+            samples,
+        }
+    }
+}
+
+impl CallbackView {
+    fn of(event: &str, call: &Value) -> Self {
+        Self {
+            event: event.to_owned(),
+            description: text(&call["description"]),
+            headers: list(&call["parameters"]).map(FieldView::parameter).collect(),
+            body: bodies(&call["requestBody"]).next(),
         }
     }
 }
 
 const PROBLEM_MEDIA_TYPE: &str = "application/problem+json";
+const STREAM_MEDIA_TYPE: &str = "text/event-stream";
 
 impl ResponseView {
     fn of(document: &Value, status: &str, response: &Value) -> Self {
@@ -150,7 +181,7 @@ impl ResponseView {
             status: status.to_owned(),
             description: text(&response["description"]),
             headers: members(&response["headers"]).map(header).collect(),
-            body: shown(response),
+            bodies: bodies(response).collect(),
         }
     }
 }
@@ -192,7 +223,7 @@ impl TypeView {
     }
 }
 
-impl SchemaView {
+impl RecordView {
     fn of(name: &str, schema: &Value) -> Self {
         let required = |name: &str| list(&schema["required"]).any(|required| required == name);
         let words = schema.get("enum").or(schema.get("x-extensible-enum")).unwrap_or(&Value::Null);
@@ -208,14 +239,19 @@ impl SchemaView {
     }
 }
 
-/// The first form of a body or an answer, with its example.
-fn shown(holder: &Value) -> Option<BodyView> {
-    let (_, content) = members(&holder["content"]).next()?;
-    let example = match &content["example"] {
-        Value::String(text) => text.clone(),
-        value => serde_json::to_string_pretty(value).unwrap_or_default(),
-    };
-    Some(BodyView { kind: TypeView::of(&content["schema"]), example })
+/// The forms of a body or an answer, each with its example.
+fn bodies(holder: &Value) -> impl Iterator<Item = BodyView> {
+    members(&holder["content"]).map(|(form, content)| {
+        let example = &content["example"];
+        let example = match (form.as_str(), example) {
+            (STREAM_MEDIA_TYPE, Value::Object(_)) => {
+                let line = |name: &&str| example.get(name).map(|value| format!("{name}: {}\n", text(value)));
+                ["id", "event", "data"].iter().filter_map(line).collect()
+            }
+            _ => serde_json::to_string_pretty(example).unwrap_or_default(),
+        };
+        BodyView { kind: TypeView::of(&content["schema"]), example }
+    })
 }
 
 /// The target of a reference inside the document.

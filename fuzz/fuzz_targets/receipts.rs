@@ -1,0 +1,3 @@
+//! See `judges/receipts.rs`.
+#![no_main]
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| deskgate_fuzz::receipts::judge(bytes));
