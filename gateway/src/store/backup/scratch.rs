@@ -36,10 +36,19 @@ impl ScratchDatabase {
 
     /// Drops it, even with open connections.
     ///
+    /// The server first waits for them by itself: ours are still ending, and where they only took on their account
+    /// (`options=-c role=…`), that account may not end them.
+    ///
     /// # Errors
     /// The database does not answer, or refuses the statement.
     pub async fn remove(self) -> Result<(), BackupError> {
         let (client, _driver) = self.beside.connect().await?;
-        Ok(client.batch_execute(&format!("DROP DATABASE {} WITH (FORCE)", self.name)).await?)
+        let drop = format!("DROP DATABASE {}", self.name);
+        match client.batch_execute(&drop).await {
+            Err(error) if error.code() == Some(&SqlState::OBJECT_IN_USE) => {
+                Ok(client.batch_execute(&format!("{drop} WITH (FORCE)")).await?)
+            }
+            dropped => Ok(dropped?),
+        }
     }
 }

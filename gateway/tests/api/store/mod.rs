@@ -7,6 +7,7 @@ mod fences;
 mod model;
 mod plans;
 mod recalls;
+mod scratch;
 mod sleep;
 mod statements;
 mod unknown;
