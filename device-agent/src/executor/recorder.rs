@@ -162,16 +162,12 @@ impl RunRecorder {
 
     /// Counts what model calls used up. If that cannot be written, only the owner knows less.
     pub(super) async fn spend(&self, spent: Spending) {
-        if let Err(error) = self.ledger.spend(self.endpoint_id, this_month(), spent).await {
-            tracing::warn!(%error, "what a model call used up could not be counted");
-        }
+        self.ledger.spend(self.endpoint_id, this_month(), spent).await;
     }
 
     /// Notes the result of a call that only read. If that cannot be written, the receipt says that it is not known.
     pub(super) async fn note_read(&self, call_id: String, ok: bool) {
-        if let Err(error) = self.ledger.note_read(call_id, ok).await {
-            tracing::warn!(%error, "the result of a call that only read could not be noted");
-        }
+        self.ledger.note_read(call_id, ok).await;
     }
 
     pub(super) fn note(&self, call_id: String, ok: bool) -> BoxFuture<'static, TurnEvent> {

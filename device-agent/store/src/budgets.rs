@@ -1,5 +1,8 @@
 //! Budgets of a month, and what is spent of each.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
 use deskgate_definition::{Budget, BudgetScope, BudgetStatus, Spending};
 use deskgate_protocol::ids::EndpointId;
 use rusqlite::{Transaction, params};
@@ -13,7 +16,9 @@ impl Store {
     /// # Errors
     /// The database cannot be written.
     pub async fn set_budget(&self, scope: BudgetScope, budget: Budget) -> Result<(), Error> {
+        let has_no_budget = Arc::clone(&self.has_no_budget);
         self.durably(move |tx| {
+            has_no_budget.store(false, Ordering::Relaxed);
             let sql = "INSERT OR REPLACE INTO budget (scope, budget) VALUES (?1, ?2)";
             tx.execute(sql, params![text(&scope), text(&budget)])?;
             Ok(())
@@ -43,15 +48,21 @@ impl Store {
 }
 
 impl Ledger {
-    /// The budgets that hold for a run of this service, with what was spent of them in a month, this run included.
+    /// The budgets that hold for a run of this service, with what was spent of them in a month, this run included. Before
+    /// each model call, so where none is set the database is asked once.
     ///
     /// # Errors
     /// The database cannot be read, or an entry is damaged.
     pub async fn budgets(&self, endpoint_id: EndpointId, month: String) -> Result<Vec<BudgetStatus>, Error> {
+        if self.store.has_no_budget.load(Ordering::Relaxed) {
+            return Ok(Vec::new());
+        }
+        let has_no_budget = Arc::clone(&self.store.has_no_budget);
         self.store
             .lazily(move |tx| {
                 let mut statuses = statuses(tx, &month)?;
                 if statuses.is_empty() {
+                    has_no_budget.store(true, Ordering::Relaxed);
                     return Ok(statuses);
                 }
                 let sql = "SELECT app_id FROM service WHERE endpoint_id = ?1";
@@ -125,7 +136,7 @@ mod tests {
         store.set_budget(BudgetScope::Application(ApplicationId::new()), limit(8)).await.expect("written");
         let call = Spending { input_tokens: 10, output_tokens: 1, cost: MicroUsd(5), ..Spending::default() };
         for (service, month) in [(mine, "2026-11"), (other, "2026-11"), (other, "2026-10")] {
-            ledger.spend(service, month.to_owned(), call).await.expect("written");
+            ledger.spend(service, month.to_owned(), call).await;
         }
         let held = ledger.budgets(mine, november()).await.expect("read");
         assert_eq!(held.len(), 1, "{held:?}");

@@ -239,13 +239,11 @@ impl Ledger {
             .await
     }
 
-    /// Records the result of a call that only read.
-    ///
-    /// # Errors
-    /// The database cannot be read or written.
-    pub async fn note_read(&self, call_id: String, ok: bool) -> Result<(), Error> {
+    /// Queues the result of a call that only read. If it is lost, the receipt says that it is not known.
+    pub async fn note_read(&self, call_id: String, ok: bool) {
         let (run_id, attempt) = (self.run_id, self.attempt);
-        self.store.lazily(move |tx| calls::ended(tx, run_id, attempt, &call_id, ok)).await
+        let note = move |tx: &Transaction<'_>| calls::ended(tx, run_id, attempt, &call_id, ok);
+        self.store.eventually("the result of a call that only read", note).await;
     }
 }
 

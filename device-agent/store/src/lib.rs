@@ -30,6 +30,7 @@ mod worker;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use deskgate_protocol::ids::RunId;
 use deskgate_protocol::receipt::jws::ReceiptSigner;
@@ -58,6 +59,8 @@ pub struct Store {
     publications: watch::Sender<()>,
     /// Signs what the device says of runs.
     signer: Option<ReceiptSigner>,
+    /// Whether it is known that no budget of a month is set. Changes on the worker's thread only.
+    has_no_budget: Arc<AtomicBool>,
 }
 
 impl Store {
@@ -82,7 +85,8 @@ impl Store {
 
     fn on(worker: Worker) -> Self {
         let (decisions, publications) = (watch::Sender::new(()), watch::Sender::new(()));
-        Self { worker: Arc::new(worker), decisions, publications, signer: None }
+        let has_no_budget = Arc::default();
+        Self { worker: Arc::new(worker), decisions, publications, signer: None, has_no_budget }
     }
 
     /// The same store, which signs what it says of runs. Without this it takes none.
@@ -159,6 +163,22 @@ impl Store {
         work: impl FnOnce(&Transaction<'_>) -> Result<R, Error> + Send + 'static,
     ) -> Result<R, Error> {
         self.worker.run(Durability::Normal, work).await
+    }
+
+    /// Queues `work` for a transaction that nobody waits for: what is asked of the store afterwards finds it done. The end
+    /// of this process may lose it. `what` names it in the log, should it fail.
+    async fn eventually(
+        &self,
+        what: &'static str,
+        work: impl FnOnce(&Transaction<'_>) -> Result<(), Error> + Send + 'static,
+    ) {
+        let failed = move |error: Error| tracing::warn!(%error, "{what} could not be written");
+        let job = move |session: &mut worker::Session| {
+            session.transact(Durability::Normal, work).unwrap_or_else(failed);
+        };
+        if let Err(closed) = self.worker.add(job).await {
+            failed(closed);
+        }
     }
 
     /// Makes every version of a service unreadable, as damage to the file would.

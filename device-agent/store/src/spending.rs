@@ -3,7 +3,7 @@
 use deskgate_definition::MicroUsd;
 pub use deskgate_definition::Spending;
 use deskgate_protocol::ids::{ApplicationId, EndpointId, RunId};
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{OptionalExtension, Transaction, params};
 use serde::{Deserialize, Serialize};
 
 use super::{Error, Ledger, Store};
@@ -39,42 +39,37 @@ pub fn this_month() -> String {
 }
 
 impl Ledger {
-    /// Adds what model calls of this run used up in a month (`2026-11`). After a crash of the system, the newest calls
-    /// may be missing.
-    ///
-    /// # Errors
-    /// The database cannot be written.
-    pub async fn spend(&self, endpoint_id: EndpointId, month: String, spent: Spending) -> Result<(), Error> {
+    /// Queues what model calls of this run used up in a month (`2026-11`), to be added. A crash may lose the newest.
+    pub async fn spend(&self, endpoint_id: EndpointId, month: String, spent: Spending) {
         let (run_id, endpoint_id) = (self.run_id.to_string(), endpoint_id.to_string());
         let add = columns(|column| format!("{column} = {column} + excluded.{column}"));
         let listed = columns(str::to_owned);
-        self.store
-            .lazily(move |tx| {
-                let amounts = [
-                    spent.input_tokens,
-                    spent.cached_input_tokens,
-                    spent.output_tokens,
-                    spent.cost.0,
-                    spent.unpriced_calls,
-                ]
-                .map(|amount| i64::try_from(amount.min(MAX_AMOUNT)).unwrap_or_default());
-                let [input, cached, output, microusd, unpriced] = amounts;
-                let is_first: bool = tx
-                    .prepare_cached(&format!(
-                        "INSERT INTO run_spending (run_id, {listed}) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
-                        ON CONFLICT (run_id) DO UPDATE SET {add}, calls = calls + 1 RETURNING calls = 1"
-                    ))?
-                    .query_row(params![run_id, input, cached, output, microusd, unpriced], |row| row.get(0))?;
-                tx.prepare_cached("DELETE FROM run_spending WHERE n <= (SELECT max(n) FROM run_spending) - ?1")?
-                    .execute([MAX_KEPT_RUNS])?;
-                tx.prepare_cached(&format!(
-                    "INSERT INTO month_spending (month, endpoint_id, runs, {listed}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
-                    ON CONFLICT (month, endpoint_id) DO UPDATE SET {add}, runs = runs + excluded.runs"
+        let work = move |tx: &Transaction<'_>| {
+            let amounts = [
+                spent.input_tokens,
+                spent.cached_input_tokens,
+                spent.output_tokens,
+                spent.cost.0,
+                spent.unpriced_calls,
+            ]
+            .map(|amount| i64::try_from(amount.min(MAX_AMOUNT)).unwrap_or_default());
+            let [input, cached, output, microusd, unpriced] = amounts;
+            let is_first: bool = tx
+                .prepare_cached(&format!(
+                    "INSERT INTO run_spending (run_id, {listed}) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+                    ON CONFLICT (run_id) DO UPDATE SET {add}, calls = calls + 1 RETURNING calls = 1"
                 ))?
-                .execute(params![month, endpoint_id, is_first, input, cached, output, microusd, unpriced])?;
-                Ok(())
-            })
-            .await
+                .query_row(params![run_id, input, cached, output, microusd, unpriced], |row| row.get(0))?;
+            tx.prepare_cached("DELETE FROM run_spending WHERE n <= (SELECT max(n) FROM run_spending) - ?1")?
+                .execute([MAX_KEPT_RUNS])?;
+            tx.prepare_cached(&format!(
+                "INSERT INTO month_spending (month, endpoint_id, runs, {listed}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+                ON CONFLICT (month, endpoint_id) DO UPDATE SET {add}, runs = runs + excluded.runs"
+            ))?
+            .execute(params![month, endpoint_id, is_first, input, cached, output, microusd, unpriced])?;
+            Ok(())
+        };
+        self.store.eventually("what a model call used up", work).await;
     }
 }
 
@@ -147,7 +142,7 @@ mod tests {
         let (run_id, other, endpoint_id) = (RunId::new(), RunId::new(), EndpointId::new());
         let call = |cost| Spending { input_tokens: 10, output_tokens: 1, cost: MicroUsd(cost), ..Spending::default() };
         let spend = async |run_id: RunId, attempt: u32, month: &str, cost: u64| {
-            store.ledger(run_id, attempt).spend(endpoint_id, month.to_owned(), call(cost)).await.expect("written");
+            store.ledger(run_id, attempt).spend(endpoint_id, month.to_owned(), call(cost)).await;
         };
         assert_eq!(store.run_spending(run_id).await.expect("read"), None);
         spend(run_id, 1, "2026-10", 5).await;

@@ -15,10 +15,10 @@ use super::{Error, schema};
 /// How many jobs may wait in the queue. Further callers wait.
 const JOB_QUEUE_LEN: usize = 64;
 
-type DatabaseJob = Box<dyn FnOnce(&mut Connection) + Send>;
+type DatabaseJob = Box<dyn FnOnce(&mut Session) + Send>;
 
 /// How durable a commit is before it counts.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Durability {
     /// On disk.
     Full,
@@ -50,8 +50,8 @@ impl Worker {
         let thread = std::thread::Builder::new()
             .name("store".to_owned())
             .spawn(move || {
-                let mut connection = match open(&path) {
-                    Ok(connection) => connection,
+                let mut session = match open(&path).and_then(Session::of) {
+                    Ok(session) => session,
                     Err(error) => {
                         let _ = opened.send(Err(error));
                         return;
@@ -59,7 +59,7 @@ impl Worker {
                 };
                 let _ = opened.send(Ok(()));
                 while let Some(job) = queue.blocking_recv() {
-                    job(&mut connection);
+                    job(&mut session);
                 }
             })
             .map_err(|source| Error::File { path: at, source })?;
@@ -74,12 +74,14 @@ impl Worker {
         work: impl FnOnce(&Transaction<'_>) -> Result<R, Error> + Send + 'static,
     ) -> Result<R, Error> {
         let (answer, result) = oneshot::channel();
-        let job: DatabaseJob = Box::new(move |connection| {
-            // The caller may be gone; the work is done all the same, as promised.
-            let _ = answer.send(transact(connection, sync, work));
-        });
-        self.jobs.as_ref().ok_or(Error::Closed)?.send(job).await.map_err(|_| Error::Closed)?;
+        // The caller may be gone; the work is done all the same, as promised.
+        self.add(move |session| drop(answer.send(session.transact(sync, work)))).await?;
         result.await.map_err(|_| Error::Closed)?
+    }
+
+    /// Adds a job to the queue, and waits only for a place there.
+    pub(super) async fn add(&self, job: impl FnOnce(&mut Session) + Send + 'static) -> Result<(), Error> {
+        self.jobs.as_ref().ok_or(Error::Closed)?.send(Box::new(job)).await.map_err(|_| Error::Closed)
     }
 }
 
@@ -93,27 +95,44 @@ impl Drop for Worker {
     }
 }
 
-fn transact<R>(
-    connection: &mut Connection,
-    sync: Durability,
-    work: impl FnOnce(&Transaction<'_>) -> Result<R, Error>,
-) -> Result<R, Error> {
-    // The setting cannot change inside a transaction, and costs microseconds outside.
-    let level = match sync {
-        Durability::Full => "FULL",
-        Durability::Normal => "NORMAL",
-    };
-    connection.pragma_update(None, "synchronous", level)?;
-    // A read-only connection takes no write lock.
-    let reads: bool = connection.pragma_query_value(None, "query_only", |row| row.get(0))?;
-    let behaviour = if reads { TransactionBehavior::Deferred } else { TransactionBehavior::Immediate };
-    let name = if reads { String::new() } else { crash::function(&work) };
-    let transaction = connection.transaction_with_behavior(behaviour)?;
-    let result = work(&transaction)?;
-    crash::before(&name);
-    transaction.commit()?;
-    crash::after(&name);
-    Ok(result)
+/// The connection, and how durable its newest commit was.
+pub(super) struct Session {
+    connection: Connection,
+    /// Whether nothing is ever written.
+    reads: bool,
+    synchronous: Option<Durability>,
+}
+
+impl Session {
+    fn of(connection: Connection) -> Result<Self, Error> {
+        let reads = connection.pragma_query_value(None, "query_only", |row| row.get(0))?;
+        Ok(Self { connection, reads, synchronous: None })
+    }
+
+    pub(super) fn transact<R>(
+        &mut self,
+        sync: Durability,
+        work: impl FnOnce(&Transaction<'_>) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        if self.synchronous != Some(sync) {
+            // The setting cannot change inside a transaction.
+            let level = match sync {
+                Durability::Full => "FULL",
+                Durability::Normal => "NORMAL",
+            };
+            self.connection.pragma_update(None, "synchronous", level)?;
+            self.synchronous = Some(sync);
+        }
+        // A read-only connection takes no write lock.
+        let behaviour = if self.reads { TransactionBehavior::Deferred } else { TransactionBehavior::Immediate };
+        let name = if self.reads { String::new() } else { crash::function(&work) };
+        let transaction = self.connection.transaction_with_behavior(behaviour)?;
+        let result = work(&transaction)?;
+        crash::before(&name);
+        transaction.commit()?;
+        crash::after(&name);
+        Ok(result)
+    }
 }
 
 fn open(path: &Path) -> Result<Connection, Error> {
