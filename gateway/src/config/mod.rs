@@ -90,7 +90,13 @@ impl Config {
     fn read_file(&mut self, path: &Path) -> Result<(), ConfigError> {
         let problem = |problem: String| ConfigError::File { path: path.to_owned(), problem };
         let text = std::fs::read_to_string(path).map_err(|error| problem(error.to_string()))?;
-        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| problem(error.to_string()))?;
+        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+            let mut what = error.to_string();
+            if error.message().contains("duplicate key") {
+                what.push_str("Each section and each setting stands in the file once: add to the one that is there.");
+            }
+            problem(what)
+        })?;
         let mut flat = Vec::new();
         flatten("", &table, &mut flat);
         for (key, value) in flat {
@@ -267,5 +273,11 @@ mod tests {
         let error = load("[server]\nlistne = \"127.0.0.1:1\"", &[], &[]).unwrap_err().to_string();
         assert!(error.ends_with("there is no setting \"server.listne\"; did you mean \"server.listen\"?"), "{error}");
         assert!(load("", &[("DESKGATE_SERVER__LISTNE", "x")], &[]).is_err());
+    }
+
+    #[test]
+    fn a_section_that_was_added_below_the_one_that_is_there_is_an_error_that_says_what_to_do() {
+        let error = load("[server]\nlisten = \"127.0.0.1:1\"\n[server]\n", &[], &[]).unwrap_err().to_string();
+        assert!(error.contains("line 3") && error.contains("add to the one that is there"), "{error}");
     }
 }

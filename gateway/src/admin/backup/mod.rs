@@ -115,6 +115,8 @@ impl BackupDatabase {
         }
         match send_request(socket, AdminRequest::PrivateCluster).await {
             Ok(AdminReply::PrivateCluster { url: Some(url) }) => {
+                cluster::not_roots_in_anothers(&config.state_dir())
+                    .map_err(|error| Failure::new(Exit::NotSetUp, error.to_string()))?;
                 Ok(Self { database: opened(&url, config)?, cluster: None })
             }
             Ok(other) => Err(unexpected(&other)),

@@ -75,6 +75,28 @@ impl ServerAccount {
     }
 }
 
+/// Refuses root in the state directory of another account.
+///
+/// # Errors
+/// [`ClusterError::NotForRoot`].
+pub(super) fn not_roots_in_anothers(state_dir: &Path) -> Result<(), ClusterError> {
+    let owner = std::fs::metadata(state_dir).map_or(0, |found| found.uid());
+    if !rustix::process::geteuid().is_root() || owner == 0 {
+        return Ok(());
+    }
+    let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let owner = name_of(&passwd, owner).unwrap_or_else(|| format!("'#{owner}'"));
+    Err(ClusterError::NotForRoot { state_dir: state_dir.to_owned(), owner })
+}
+
+/// The name of an account in the text of `/etc/passwd`.
+fn name_of(passwd: &str, wanted: u32) -> Option<String> {
+    passwd.lines().find_map(|line| match line.split(':').collect::<Vec<_>>()[..] {
+        [name, _, uid, ..] if uid.parse() == Ok(wanted) => Some(name.to_owned()),
+        _ => None,
+    })
+}
+
 /// Finds the first preferred account in the text of `/etc/passwd`.
 fn system_account(passwd: &str) -> Option<(u32, u32)> {
     PREFERRED_ACCOUNTS.iter().find_map(|wanted| {
@@ -113,5 +135,20 @@ mod tests {
         assert_eq!(system_account(both), Some((101, 104)));
         assert_eq!(system_account("nobody:x:65534:65533::/:/x"), Some((65534, 65533)));
         assert_eq!(system_account("postgres:x:0:0::/:/x\nmypostgres:x:7:7::/:/x\nbroken"), None);
+    }
+
+    #[test]
+    fn root_is_told_whose_state_directory_it_is_and_leaves_nothing_there() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let dir = tempfile::tempdir().expect("new");
+        not_roots_in_anothers(dir.path()).expect("its own");
+        not_roots_in_anothers(&dir.path().join("none")).expect("still to be made");
+        std::os::unix::fs::chown(dir.path(), Some(4_000_000), None).expect("root may");
+        let error = super::super::paths::ClusterPaths::claim(dir.path()).expect_err("another's").to_string();
+        assert!(error.contains("sudo -u '#4000000'"), "{error}");
+        assert_eq!(std::fs::read_dir(dir.path()).expect("readable").count(), 0);
+        assert_eq!(name_of("root:x:0:0::/:/x\nbroken\ndeskgate:x:990:990::/:/x", 990).as_deref(), Some("deskgate"));
     }
 }

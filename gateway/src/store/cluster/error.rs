@@ -66,6 +66,18 @@ pub enum ClusterError {
         /// Our user id.
         me: u32,
     },
+    /// Root would leave files in another account's state directory that this account cannot open.
+    #[error(
+        "{} belongs to {owner}, and root would leave files there that {owner} cannot open; \
+         run the same command as that account, with: sudo -u {owner}",
+        .state_dir.display()
+    )]
+    NotForRoot {
+        /// The state directory.
+        state_dir: PathBuf,
+        /// The name of its owner; `'#` and the number, as a shell and sudo take it, where it has none.
+        owner: String,
+    },
     /// The data directory's path holds something else than PostgreSQL data.
     #[error(
         "{} exists but holds no PostgreSQL data; move it away, then start again",

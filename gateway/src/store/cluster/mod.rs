@@ -75,6 +75,14 @@ pub fn find_programs(state_dir: &Path) -> Result<(), ClusterError> {
     binaries::choose(&directories, existing.map(|major| (data_dir.as_path(), major))).map(drop)
 }
 
+/// Refuses root as the user of another account's cluster: PostgreSQL takes only that account.
+///
+/// # Errors
+/// [`ClusterError::NotForRoot`].
+pub fn not_roots_in_anothers(state_dir: &Path) -> Result<(), ClusterError> {
+    account::not_roots_in_anothers(state_dir)
+}
+
 /// Where PostgreSQL's programs may be, the server's and its clients'.
 pub(super) fn program_directories() -> Vec<PathBuf> {
     binaries::directories(None, std::env::var_os("PATH").as_deref())

@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use super::account;
 use super::error::ClusterError;
 
 /// The paths of one cluster; holds the lock on them until it is dropped.
@@ -26,8 +27,10 @@ impl ClusterPaths {
     /// Creates the state directory if there is none and takes its lock.
     ///
     /// # Errors
-    /// [`ClusterError::InUse`] when another process holds it; it does not wait.
+    /// [`ClusterError::InUse`] when another process holds it; it does not wait. [`ClusterError::NotForRoot`] when root
+    /// asks for another account's.
     pub(super) fn claim(state_dir: &Path) -> Result<Self, ClusterError> {
+        account::not_roots_in_anothers(state_dir)?;
         let io = |what| ClusterError::io(what, state_dir);
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(state_dir).map_err(io("creating"))?;
         let state_dir = state_dir.canonicalize().map_err(io("finding"))?;
