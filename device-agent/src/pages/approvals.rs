@@ -155,8 +155,11 @@ async fn inbox(
     decided: bool,
     too_late: Option<String>,
 ) -> Result<Response, PageError> {
-    let (frame, names) = tokio::join!(Frame::new(pages, visitor, Section::Approvals, "Approvals"), Names::new(pages));
+    let (mut frame, names) =
+        tokio::join!(Frame::new(pages, visitor, Section::Approvals, "Approvals"), Names::new(pages));
     let mut views = pages.handler().request(ListApprovals { all: decided, run_id: None }).await?;
+    // Tab, navigation and list tell the same number; a request may have come since the frame counted.
+    frame.approvals = views.iter().filter(|view| view.approval.state == ApprovalState::Waiting).count();
     if decided {
         views.retain(|view| view.approval.state != ApprovalState::Waiting);
     }

@@ -43,7 +43,8 @@ async fn an_open_inbox_shows_a_request_at_once_and_every_answer_counts() {
     let late = shown(&page, &device).await;
     println!("the page showed the request {late} ms after it was asked");
     assert!(late < MAX_DELAY_MS, "{late} ms");
-    assert!(page.evaluate("document.title").await.as_str().expect("text").starts_with("(1) "));
+    let title = page.evaluate("document.title").await;
+    assert!(title.as_str().expect("text").starts_with("(1) "), "{title}");
     let card = page.text("[data-card]").await;
     for part in ["Write", "shop", "I save it.", "nobody verified", "+Dear customer"] {
         assert!(card.contains(part), "{part} is missing in: {card}");
