@@ -5,8 +5,8 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Descriptors for everything but callers' connections: database, devices, listeners, files.
-const RESERVED_DESCRIPTORS: u64 = 512;
+/// Descriptors for everything but callers' connections: devices (2,048 on the control socket alone), database, listeners, files.
+const RESERVED_DESCRIPTORS: u64 = 4096;
 
 /// The number of descriptors that the process may have, and that a listener with all its connections needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

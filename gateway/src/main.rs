@@ -303,7 +303,7 @@ async fn serve(config: Config, migrate: bool) -> Result<(), Failure> {
     outcome
 }
 
-/// The descriptors that the public listener may need.
+/// The descriptors that the gateway may need.
 fn descriptors() -> DescriptorLimit {
     DescriptorLimit::for_connections(server::ListenerLimits::default().connections)
 }
@@ -346,6 +346,7 @@ fn settings(config: &Config, migrate: bool) -> Result<Settings, Failure> {
         ops_listen: config.ops_listen().map_err(not_set_up)?,
         ssh_public_address: text("ssh.public_address"),
         control_socket: Some(config.control_socket()),
+        control_connections: config.control_connections().map_err(not_set_up)?,
         admin_socket: Some(config.admin_socket()),
         admin_group: config.admin_group().map_err(not_set_up)?,
         control_token,

@@ -64,6 +64,18 @@ impl Config {
         Ok(quotas)
     }
 
+    /// How many connections the control socket takes at once.
+    ///
+    /// # Errors
+    /// [`ConfigError::Value`]: it is not a whole number from 1 to 65536.
+    pub fn control_connections(&self) -> Result<usize, ConfigError> {
+        let (key, wanted) = ("control.connections", "a whole number from 1 to 65536");
+        match self.parse(key, wanted)? {
+            number @ 1..=65_536 => Ok(number),
+            _ => Err(self.needed(key, wanted)),
+        }
+    }
+
     fn at_least(&self, key: &'static str, least: usize) -> Result<usize, ConfigError> {
         let wanted = format!("a whole number from {least}");
         let number = self.parse(key, &wanted)?;

@@ -107,6 +107,11 @@ pub const SETTINGS: &[Setting] = &[
     ),
     setting("control.socket", "", "The private control socket, mode 0660. Empty: control.sock in run_dir."),
     setting(
+        "control.connections",
+        "2048",
+        "Devices that may be connected through the control socket at once. A further one is refused, is told so, and tries again.",
+    ),
+    setting(
         "control.sshd_host_keys",
         "",
         "The public host keys of the sshd before the control socket, files with commas, such as /etc/ssh/ssh_host_ed25519_key.pub. A device that recognised its server by another key is refused: somebody passed its greeting on. Empty: what devices recognised there is not checked.",

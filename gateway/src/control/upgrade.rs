@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use deskgate_protocol::DeviceId;
 use deskgate_protocol::canonical::Sha256Digest;
+use deskgate_protocol::control::{GatewayFrame, SessionRefusal};
 use deskgate_protocol::secret::{ControlToken, digests_equal};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
@@ -16,18 +17,39 @@ use super::service::{ControlService, EntryMethod};
 use super::wire::{self, BoxedControlStream};
 use super::{handshake, session};
 use crate::domain::accounts::Grant;
+use crate::domain::devices::refuse_for_now;
 
+/// Seconds after which a device tries again that found no room.
+const TURNED_AWAY_PAUSE_S: u64 = 15;
 /// The time for the upgrade, and then again for the hello.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl ControlService {
     /// Serves one private stream to its end.
     pub async fn serve(&self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, way: EntryMethod) {
-        let stream: BoxedControlStream = Box::new(stream);
+        if let Some(socket) = self.upgrade(Box::new(stream)).await {
+            self.admit(socket, way).await;
+        }
+    }
+
+    /// Tells the device of a private stream why it is not served now.
+    pub(super) async fn turn_away(&self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, why: &str) {
+        let Some(socket) = self.upgrade(Box::new(stream)).await else { return };
+        let (_reader, mut writer) = wire::split(socket);
+        let refused = SessionRefusal { retry_after_s: Some(TURNED_AWAY_PAUSE_S), ..refuse_for_now(why) };
+        // A device that is gone needs no answer.
+        let _ = timeout(HANDSHAKE_TIMEOUT, writer.send(&GatewayFrame::Refused(refused))).await;
+    }
+
+    /// Turns a stream with the control token into a WebSocket.
+    async fn upgrade(&self, stream: BoxedControlStream) -> Option<WebSocketStream<BoxedControlStream>> {
         let tokens = match self.store.control_tokens().await {
             Ok(tokens) => tokens,
             // Without a database no device can be admitted; it connects again.
-            Err(error) => return tracing::warn!(%error, "a device came while the database was away"),
+            Err(error) => {
+                tracing::warn!(%error, "a device came while the database was away");
+                return None;
+            }
         };
         #[allow(clippy::result_large_err, reason = "the signature is the WebSocket library's")]
         let upgrade = tokio_tungstenite::accept_hdr_async_with_config(
@@ -35,13 +57,12 @@ impl ControlService {
             |request: &Request, response| check(request, response, &tokens),
             Some(wire::config()),
         );
-        let Some(upgraded) = self.stop.run_until_cancelled(timeout(HANDSHAKE_TIMEOUT, upgrade)).await else { return };
-        let socket = match upgraded {
-            Ok(Ok(socket)) => socket,
-            Ok(Err(error)) => return tracing::info!(%error, "a stream on the control channel was turned away"),
-            Err(_) => return tracing::info!("a stream on the control channel asked for nothing in time"),
-        };
-        self.admit(socket, way).await;
+        match self.stop.run_until_cancelled(timeout(HANDSHAKE_TIMEOUT, upgrade)).await? {
+            Ok(Ok(socket)) => return Some(socket),
+            Ok(Err(error)) => tracing::info!(%error, "a stream on the control channel was turned away"),
+            Err(_) => tracing::info!("a stream on the control channel asked for nothing in time"),
+        }
+        None
     }
 
     /// Serves a WebSocket to its end; its request was authorised with an account's token.

@@ -23,7 +23,7 @@ use super::key_watcher::{KeyWatch, KeyWatcher};
 use super::quota::{Quota, QuotaPermit};
 use super::refusal::Refusal;
 use super::runs;
-use crate::metrics::OpenStreamGuard;
+use crate::metrics::OpenGuard;
 use crate::notify::MessagePiece;
 use crate::store::Store;
 
@@ -77,7 +77,7 @@ pub struct EventStream {
     key: KeyWatch,
     draining: CancellationToken,
     _place: QuotaPermit<ApplicationId>,
-    _counted: OpenStreamGuard,
+    _counted: OpenGuard,
 }
 
 /// A permit for a read that may wait, for as long as this is held.

@@ -29,6 +29,8 @@ struct MetricCounts {
     run_wait: Histogram,
     run_duration: Histogram,
     streams: u64,
+    control_connections: u64,
+    control_refusals: u64,
     callbacks: BTreeMap<&'static str, u64>,
     webhooks: BTreeMap<&'static str, u64>,
 }
@@ -48,6 +50,8 @@ impl Default for MetricCounts {
             run_wait,
             run_duration,
             streams: 0,
+            control_connections: 0,
+            control_refusals: 0,
             callbacks: BTreeMap::new(),
             webhooks: BTreeMap::new(),
         }
@@ -92,9 +96,18 @@ impl Metrics {
     }
 
     /// Counts an open event stream, until the value is dropped.
-    pub fn stream_opened(&self) -> OpenStreamGuard {
-        self.lock().streams += 1;
-        OpenStreamGuard(self.clone())
+    pub fn stream_opened(&self) -> OpenGuard {
+        OpenGuard::count(self, |counts| &mut counts.streams)
+    }
+
+    /// Counts a connection on the control socket, until the value is dropped.
+    pub fn control_connection_opened(&self) -> OpenGuard {
+        OpenGuard::count(self, |counts| &mut counts.control_connections)
+    }
+
+    /// Counts a connection on the control socket that was refused because there was no room for it.
+    pub fn control_connection_refused(&self) {
+        self.lock().control_refusals += 1;
     }
 
     /// Writes everything that was counted, in the text format.
@@ -131,6 +144,11 @@ impl Metrics {
         }
         text.family("deskgate_sse_streams", "gauge", "Streams of events that are open.");
         text.sample("", &[], counts.streams as f64);
+        text.family("deskgate_control_connections", "gauge", "Connections on the control socket that are open.");
+        text.sample("", &[], counts.control_connections as f64);
+        let help = "Devices that were refused because control.connections were open.";
+        text.family("deskgate_control_connections_refused_total", "counter", help);
+        text.sample("", &[], counts.control_refusals as f64);
         text.family("deskgate_callback_attempts_total", "counter", "Attempts to deliver to callbacks.");
         for (outcome, count) in &counts.callbacks {
             text.sample("", &[("outcome", outcome)], *count as f64);
@@ -143,13 +161,24 @@ impl Metrics {
     }
 }
 
-/// An open stream of events.
-pub struct OpenStreamGuard(Metrics);
+/// Something that is open, and counted as that.
+pub struct OpenGuard {
+    metrics: Metrics,
+    count: fn(&mut MetricCounts) -> &mut u64,
+}
 
-impl Drop for OpenStreamGuard {
+impl OpenGuard {
+    fn count(metrics: &Metrics, count: fn(&mut MetricCounts) -> &mut u64) -> Self {
+        *count(&mut metrics.lock()) += 1;
+        Self { metrics: metrics.clone(), count }
+    }
+}
+
+impl Drop for OpenGuard {
     fn drop(&mut self) {
-        let mut counts = self.0.lock();
-        counts.streams = counts.streams.saturating_sub(1);
+        let mut counts = self.metrics.lock();
+        let count = (self.count)(&mut counts);
+        *count = count.saturating_sub(1);
     }
 }
 

@@ -49,6 +49,8 @@ pub struct Settings {
     pub ssh_public_address: Option<String>,
     /// The private control socket.
     pub control_socket: Option<PathBuf>,
+    /// How many connections it takes at once.
+    pub control_connections: usize,
     /// The host keys of the sshd before it; empty: they are not known here.
     pub sshd_host_keys: Vec<PublicKey>,
     /// The administrator's socket.
@@ -115,6 +117,7 @@ impl Settings {
             ops_listen: None,
             ssh_public_address: None,
             control_socket: None,
+            control_connections: 0,
             sshd_host_keys: Vec::new(),
             admin_socket: None,
             admin_group: None,

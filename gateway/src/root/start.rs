@@ -145,7 +145,10 @@ impl Gateway {
             start.tunnel(listener, host_keys, service.clone());
         }
         if let Some(listener) = control {
-            start.doors.spawn("control socket", control::socket::serve(listener, service.clone()));
+            start.doors.spawn(
+                "control socket",
+                control::socket::serve(listener, start.settings.control_connections, service.clone()),
+            );
         }
         if let Some(listener) = admin {
             start.admin_socket(listener, addresses.clone(), service.clone(), queue);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use deskgate_gateway::ops::health_check::send_request;
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::{
     ByeCode, DeviceFrame, GatewayFrame, MAX_DELTA_BYTES, MAX_NAMED_SERVICES, ManagementResult, MessageDelta, Offer,
@@ -13,7 +14,7 @@ use deskgate_protocol::run::{FinishReason, Outcome, RunResult, Usage};
 use deskgate_protocol::secret::ControlToken;
 use deskgate_protocol::{EndpointId, Half, ProtocolRange, RunId, VERSION};
 use deskgate_tests::raw::{RawConnection, RawIdentity};
-use deskgate_tests::{Backend, GatewayProcess, Postgres};
+use deskgate_tests::{Backend, GatewayProcess, Postgres, until};
 use tokio_tungstenite::tungstenite::Message;
 
 use crate::text;
@@ -102,6 +103,39 @@ async fn a_device_of_another_version_is_refused_as_data_and_its_runs_wait_for_an
     // The right version is admitted, and the refusal is forgotten.
     let (_line, _) = device.connect(&gateway, Vec::new()).await;
     gateway.wait_for_device_state(&device_id, "connected").await;
+}
+
+#[tokio::test]
+async fn a_device_for_which_there_is_no_room_is_told_so_and_has_room_once_another_one_leaves() {
+    let (_postgres, gateway) = gateway(&["control.connections=2"]).await;
+    let token = std::fs::read_to_string(gateway.control_token_file()).expect("the gateway made it");
+    let first = RawConnection::open_to_challenge(&gateway).await;
+    let _second = RawConnection::open_to_challenge(&gateway).await;
+    let mut third = RawConnection::open(&gateway, token.trim()).await.expect("the right token");
+    match third.next().await {
+        Some(GatewayFrame::Refused(refused)) => {
+            assert_eq!((refused.code, refused.should_retry), (RefusedCode::Unavailable, true));
+            assert!(refused.retry_after_s.is_some_and(|pause| pause > 2), "{refused:?}");
+            let parts = ["as many devices connected as it takes (2)", "control.connections"];
+            assert!(parts.iter().all(|part| refused.message.contains(part)), "{}", refused.message);
+        }
+        other => panic!("not refused: {other:?}"),
+    }
+    assert_eq!(third.next().await, None);
+    let wrong = RawConnection::open(&gateway, "dgc_wrong").await.err();
+    assert_eq!(wrong, Some(401), "who has no token learns nothing of how full it is");
+    let metrics = async || send_request(gateway.ops().get(), "/metrics").await.expect("answered");
+    let told = metrics().await;
+    for line in ["deskgate_control_connections 2", "deskgate_control_connections_refused_total 2"] {
+        assert!(told.contains(&format!("\n{line}\n")), "{line} is missing in: {told}");
+    }
+    drop(first);
+    until("its place to be free", async || {
+        let told = metrics().await;
+        if told.contains("\ndeskgate_control_connections 1\n") { Ok(()) } else { Err(told) }
+    })
+    .await;
+    RawConnection::open_to_challenge(&gateway).await;
 }
 
 #[tokio::test]
