@@ -50,6 +50,11 @@ contract-long: ## Twenty thousand made-up requests, compared with the OpenAPI do
 	@$(BUILD)
 	@cargo test --workspace --test contract -- --ignored --nocapture
 
+.PHONY: plans
+plans: ## What a run reads behind a million finished ones, with statistics of an empty and of a full queue (some minutes)
+	@scripts/setup test
+	@cargo test --workspace --test api queue:: -- --ignored --nocapture
+
 .PHONY: model
 model: ## Explore the model of the protocol for one fault more than the tests do (some minutes, 6 GiB)
 	@cargo test --release -p deskgate-gateway --test api protocol:: -- --ignored --nocapture

@@ -21,12 +21,12 @@ pub(super) const OPEN_RESETS_SQL: &str = "(
     SELECT operation_id FROM control_operations
     WHERE device_id = a.device_id AND app_id = a.app_id AND completed_at IS NULL AND kind = 'conversation.reset')";
 
-/// The runs of application `a` that have not ended, each found by an index of such runs.
+/// The runs of application `a` that have not ended: queued ones, whose stop ends them, and started ones.
 pub(super) const UNFINISHED_RUNS_SQL: &str = "(
-    SELECT run_id, state, stop_operation_id FROM runs
-    WHERE device_id = a.device_id AND app_id = a.app_id AND state = 'queued' AND offered_until IS NULL
+    SELECT run_id, 'queued' AS state, NULL::uuid AS stop_operation_id FROM run_queue
+    WHERE device_id = a.device_id AND app_id = a.app_id AND offered_until IS NULL
     UNION ALL
-    SELECT run_id, state, stop_operation_id FROM runs
+    SELECT run_id, 'queued', NULL FROM run_queue
     WHERE device_id = a.device_id AND app_id = a.app_id AND offered_until IS NOT NULL
     UNION ALL
     SELECT run_id, state, stop_operation_id FROM runs

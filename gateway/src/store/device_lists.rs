@@ -228,14 +228,14 @@ fn source(sought: &DeviceRunQuery, conditions: &str) -> String {
         return all(conditions);
     }
     let open = [
-        "state = 'queued' AND offered_until IS NULL",
-        "offered_until IS NOT NULL",
-        "state IN ('running', 'awaiting_approval', 'awaiting_reconciliation', 'cancelling')",
+        ("'queued' AS state", "run_queue", "offered_until IS NULL"),
+        ("'queued' AS state", "run_queue", "offered_until IS NOT NULL"),
+        ("state", "runs", "state IN ('running', 'awaiting_approval', 'awaiting_reconciliation', 'cancelling')"),
     ];
     // Each sorted and bounded, so that a long queue is read from its newest end instead of sorted.
-    let branch = |open| {
+    let branch = |(state, table, open)| {
         format!(
-            "(SELECT run_id, state, endpoint_id, device_id FROM runs WHERE {open}{conditions} ORDER BY run_id DESC LIMIT {MAX_EXAMINED_ENTRIES})"
+            "(SELECT run_id, {state}, endpoint_id, device_id FROM {table} WHERE {open}{conditions} ORDER BY run_id DESC LIMIT {MAX_EXAMINED_ENTRIES})"
         )
     };
     open.map(branch).join(" UNION ALL ")

@@ -85,7 +85,8 @@ impl Store {
             // Offered before started, each with a snapshot of its own: a start that the older session commits in
             // between is seen by the second statement, and a later one fails its fence.
             let sql = "-- leases::take_over_offered
-                UPDATE runs SET epoch = $2 WHERE device_id = $1 AND offered_until IS NOT NULL
+                UPDATE runs SET epoch = $2 WHERE offered_until IS NOT NULL AND run_id = ANY (ARRAY(
+                    SELECT run_id FROM run_queue WHERE device_id = $1 AND offered_until IS NOT NULL))
                 RETURNING run_id, attempt, state, device_seq, false, false";
             let mut rows = transaction.query(sql, &[&device_id.uuid(), &epoch]).await?;
             let sql = "-- leases::take_over_started
@@ -169,11 +170,11 @@ impl Store {
         let sql = "-- leases::suspend_lost_runs
             WITH lost AS (
                 UPDATE runs SET state = 'awaiting_reconciliation', last_sequence = last_sequence + 1
-                WHERE run_id IN (SELECT r.run_id FROM runs r JOIN devices d USING (device_id)
+                WHERE run_id = ANY (ARRAY(SELECT r.run_id FROM runs r JOIN devices d USING (device_id)
                     WHERE r.state IN ('running', 'awaiting_approval', 'cancelling') AND d.lease_expires_at < now()
                         AND (d.asleep_since IS NULL OR greatest(r.queue_expires_at,
                             greatest(r.started_at, r.waited_until) + make_interval(secs => r.max_duration_s)) < now())
-                    LIMIT $1 FOR UPDATE OF r FOR SHARE OF d SKIP LOCKED)
+                    LIMIT $1 FOR UPDATE OF r FOR SHARE OF d SKIP LOCKED))
                 RETURNING run_id, last_sequence)
             INSERT INTO run_events (run_id, sequence, event_id, type, data)
             SELECT run_id, last_sequence, gen_random_uuid(), $2,

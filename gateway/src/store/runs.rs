@@ -38,7 +38,7 @@ fn select(more: &str) -> String {
     format!(
         "SELECT r.*, {PRESENCE_SQL} AS presence,
             CASE WHEN r.state = 'queued' THEN (SELECT count(*) FROM (
-                SELECT FROM runs b WHERE b.device_id = r.device_id AND b.state = 'queued' AND b.offered_until IS NULL
+                SELECT FROM run_queue b WHERE b.device_id = r.device_id AND b.offered_until IS NULL
                     AND (b.created_at, b.run_id) < (r.created_at, r.run_id) LIMIT {MAX_QUEUE_POSITION}) before)
             END AS queue_position
         FROM runs r JOIN devices d USING (device_id) {more}"
@@ -136,7 +136,7 @@ impl Store {
     pub async fn waiting_runs(&self, app_id: ApplicationId, limit: i64) -> Result<i64, Error> {
         let sql = "-- runs::waiting_runs
             SELECT count(*) FROM (
-                SELECT FROM runs WHERE state = 'queued' AND offered_until IS NULL AND app_id = $1
+                SELECT FROM run_queue WHERE offered_until IS NULL AND app_id = $1
                     AND device_id = (SELECT device_id FROM applications WHERE app_id = $1) LIMIT $2) waiting";
         Ok(self.durable_one(sql, &[&app_id.uuid(), &limit]).await?.try_get(0)?)
     }

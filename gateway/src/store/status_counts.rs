@@ -50,10 +50,10 @@ impl Store {
             "-- census::census
             SELECT d.device_id, {PRESENCE_SQL} AS presence, d.epoch,
                 extract(epoch FROM now() - d.last_seen_at)::float8 AS last_seen_s,
-                (SELECT count(*) FROM (SELECT FROM runs r WHERE r.device_id = d.device_id AND r.state = 'queued'
-                    AND r.offered_until IS NULL LIMIT $1) w) AS waiting,
-                (SELECT extract(epoch FROM now() - r.created_at)::float8 FROM runs r WHERE r.device_id = d.device_id
-                    AND r.state = 'queued' AND r.offered_until IS NULL ORDER BY r.created_at LIMIT 1) AS oldest_s,
+                (SELECT count(*) FROM (SELECT FROM run_queue q WHERE q.device_id = d.device_id
+                    AND q.offered_until IS NULL LIMIT $1) w) AS waiting,
+                (SELECT extract(epoch FROM now() - q.created_at)::float8 FROM run_queue q WHERE q.device_id = d.device_id
+                    AND q.offered_until IS NULL ORDER BY q.created_at LIMIT 1) AS oldest_s,
                 s.running, s.awaiting_approval, s.awaiting_reconciliation, s.cancelling
             FROM devices d CROSS JOIN LATERAL (
                 SELECT count(*) FILTER (WHERE state = 'running') AS running,

@@ -1,5 +1,8 @@
 //! Time-outs: offers without an answer, queue times that ran out, and the end of a device. What a
 //! lease that ran out does is in [`super::leases`].
+//!
+//! These are asked every second. What is due stands first in an index of the queue, and each run is found by its key: no
+//! statement leaves the planner an order of its own.
 
 use std::time::Duration;
 
@@ -22,8 +25,10 @@ impl Store {
     /// The database does not answer, or refuses the statement.
     pub async fn return_unaccepted_offers(&self) -> Result<usize, Error> {
         let sql = "-- upkeep::return_unaccepted_offers
-            UPDATE runs SET offered_until = NULL WHERE run_id IN (
-                SELECT run_id FROM runs WHERE offered_until < now() LIMIT $1 FOR UPDATE SKIP LOCKED)
+            UPDATE runs SET offered_until = NULL WHERE run_id = ANY (ARRAY(
+                SELECT q.run_id FROM run_queue q CROSS JOIN LATERAL (
+                    SELECT FROM runs WHERE run_id = q.run_id AND offered_until < now() FOR UPDATE SKIP LOCKED) free
+                WHERE q.offered_until < now() ORDER BY q.offered_until LIMIT $1))
             RETURNING device_id";
         let rows = self.durable_rows(sql, &[&MAX_BATCH_ROWS]).await?;
         for row in &rows {
@@ -41,8 +46,10 @@ impl Store {
             WITH expired AS (
                 UPDATE runs SET state = 'expired', finished_at = now(), offered_until = NULL,
                     purge_at = now() + make_interval(secs => $2), last_sequence = last_sequence + 1
-                WHERE run_id IN (SELECT run_id FROM runs WHERE state = 'queued' AND queue_expires_at <= now()
-                    LIMIT $1 FOR UPDATE SKIP LOCKED)
+                WHERE run_id = ANY (ARRAY(
+                    SELECT q.run_id FROM run_queue q CROSS JOIN LATERAL (
+                        SELECT FROM runs WHERE run_id = q.run_id AND state = 'queued' FOR UPDATE SKIP LOCKED) free
+                    WHERE q.queue_expires_at <= now() ORDER BY q.queue_expires_at LIMIT $1))
                 RETURNING run_id, last_sequence)
             INSERT INTO run_events (run_id, sequence, event_id, type, data)
             SELECT run_id, last_sequence, gen_random_uuid(), $3, '{}' FROM expired RETURNING run_id, type";
@@ -92,9 +99,9 @@ impl Store {
         let sql = "-- upkeep::end_runs_of_revoked_devices
             WITH left_over AS (
                 SELECT r.run_id FROM devices d CROSS JOIN LATERAL (
-                    SELECT run_id FROM runs WHERE device_id = d.device_id AND state = 'queued' AND offered_until IS NULL
+                    SELECT run_id FROM run_queue WHERE device_id = d.device_id AND offered_until IS NULL
                     UNION ALL
-                    SELECT run_id FROM runs WHERE device_id = d.device_id AND offered_until IS NOT NULL
+                    SELECT run_id FROM run_queue WHERE device_id = d.device_id AND offered_until IS NOT NULL
                     UNION ALL
                     SELECT run_id FROM runs WHERE device_id = d.device_id AND state IN
                         ('running', 'awaiting_approval', 'awaiting_reconciliation', 'cancelling')) r
@@ -104,7 +111,7 @@ impl Store {
                     error = CASE WHEN state = 'queued' THEN $1::text ELSE $2::text END::json,
                     finished_at = now(), purge_at = now() + make_interval(secs => $3), offered_until = NULL,
                     last_sequence = last_sequence + 1 + (open_approval IS NOT NULL)::integer
-                WHERE run_id IN (SELECT run_id FROM left_over) AND finished_at IS NULL
+                WHERE run_id = ANY (ARRAY(SELECT run_id FROM left_over)) AND finished_at IS NULL
                 RETURNING run_id, last_sequence, state, error, open_approval
             ), withdrawn AS (
                 INSERT INTO run_events (run_id, sequence, event_id, type, data)

@@ -41,12 +41,16 @@ macro_rules! claim {
                 WHERE device_id = $1 AND epoch = $2 AND access_enabled AND revoked_at IS NULL
                     AND asleep_since IS NULL FOR SHARE
             ), next AS (
-                SELECT run_id, endpoint_id, created_at FROM runs
-                WHERE device_id = (SELECT device_id FROM entitled) AND state = 'queued' AND offered_until IS NULL
-                    AND queue_expires_at > now()",
+                SELECT q.run_id, q.endpoint_id, q.created_at
+                FROM run_queue q CROSS JOIN LATERAL (
+                    SELECT FROM runs WHERE run_id = q.run_id AND state = 'queued' AND offered_until IS NULL
+                    FOR UPDATE SKIP LOCKED) free
+                WHERE q.device_id = (SELECT device_id FROM entitled) AND q.offered_until IS NULL
+                    -- Written so that the index of expiries is no way to it.
+                    AND q.queue_expires_at - now() > interval '0'",
             $but,
             "
-                ORDER BY created_at, run_id LIMIT $3 FOR UPDATE SKIP LOCKED)
+                ORDER BY q.created_at, q.run_id LIMIT $3)
             -- By an array: nobody knows beforehand how many `next` has, and a join is planned for a tenth of the queue.
             UPDATE runs r SET attempt = attempt + 1, epoch = $2, offered_until = now() + make_interval(secs => $4),
                 device_seq = 0
@@ -64,7 +68,7 @@ const CLAIM_SQL: &str = claim!("-- attempts::claim", "", "SELECT run_id FROM nex
 /// taken as far as their services have places, so at least one is.
 const CLAIM_WITHIN_SQL: &str = claim!(
     "-- attempts::claim_within",
-    " AND endpoint_id <> ALL ($5) AND ($8::uuid[] IS NULL OR endpoint_id = ANY ($8))",
+    " AND q.endpoint_id <> ALL ($5) AND ($8::uuid[] IS NULL OR q.endpoint_id = ANY ($8))",
     "SELECT run_id FROM (
                 SELECT run_id, endpoint_id, row_number() OVER (PARTITION BY endpoint_id ORDER BY created_at, run_id) AS nth
                 FROM next) ranked LEFT JOIN unnest($6::uuid[], $7::bigint[]) AS room (endpoint_id, places) USING (endpoint_id)

@@ -15,6 +15,9 @@ use crate::store::{Database, Error, migrate};
 /// Bytes of rows that are sent at once.
 const CHUNK_BYTES: usize = 64 * 1024;
 
+/// The first migration with a queue beside the runs.
+const FIRST_WITH_QUEUE: i32 = 22;
+
 /// The columns of each table.
 type TableColumns = BTreeMap<String, BTreeSet<String>>;
 
@@ -33,9 +36,10 @@ pub(super) async fn load(database: &Database, program: &Path, dump: &Path, migra
         before += &format!("ALTER TABLE {table} DROP CONSTRAINT {name};");
         after += &format!("ALTER TABLE {table} ADD CONSTRAINT {name} {definition};");
     }
-    for table in &tables {
-        before += &format!("ALTER TABLE {table} DISABLE TRIGGER USER;");
-        after += &format!("ALTER TABLE {table} ENABLE TRIGGER USER;");
+    // Disabled, one with a transition table would still have every row copied for it.
+    for (table, name, definition) in &triggers(&transaction).await? {
+        before += &format!("DROP TRIGGER {name} ON {table};");
+        after += &format!("{definition};");
     }
     // TRUNCATE wants no foreign key from outside of its list, and gets all tables at once.
     transaction.batch_execute(&before).await?;
@@ -53,6 +57,10 @@ pub(super) async fn load(database: &Database, program: &Path, dump: &Path, migra
     reading.end().await?;
     if let Some(table) = columns.keys().find(|table| !filled.contains(*table)) {
         return Err(BackupError::Foreign(format!("everything but the rows of table {table}")));
+    }
+    if migration >= FIRST_WITH_QUEUE {
+        // It follows from the runs.
+        after += "SELECT refill_run_queue();";
     }
     transaction.batch_execute(&after).await.map_err(|error| of_rows(error.into()))?;
     transaction.commit().await?;
@@ -97,6 +105,16 @@ async fn foreign_keys(transaction: &Transaction<'_>) -> Result<Vec<(String, Stri
     let sql = "-- backup::foreign_keys
         SELECT conrelid::regclass::text, quote_ident(conname), pg_get_constraintdef(oid) FROM pg_constraint
         WHERE contype = 'f' AND connamespace = 'public'::regnamespace ORDER BY oid";
+    let rows = transaction.query(sql, &[]).await?;
+    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?))).collect()
+}
+
+/// Table, name and statement of each trigger, as SQL.
+async fn triggers(transaction: &Transaction<'_>) -> Result<Vec<(String, String, String)>, BackupError> {
+    let sql = "-- backup::triggers
+        SELECT t.tgrelid::regclass::text, quote_ident(t.tgname), pg_get_triggerdef(t.oid)
+        FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
+        WHERE NOT t.tgisinternal AND c.relnamespace = 'public'::regnamespace ORDER BY t.oid";
     let rows = transaction.query(sql, &[]).await?;
     rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?))).collect()
 }

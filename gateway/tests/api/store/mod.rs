@@ -6,6 +6,7 @@ mod claims;
 mod fences;
 mod model;
 mod plans;
+mod queue;
 mod recalls;
 mod scratch;
 mod sleep;

@@ -456,6 +456,11 @@ impl ModelHistory<'_> {
             .collect();
         let expected: Vec<_> = self.runs.iter().map(|run| (run.id, run.state, run.begins, run.last)).collect();
         assert_eq!(stored, expected);
+        assert_eq!(
+            self.test_store.database.value(super::queue::ASTRAY_SQL).await,
+            "0",
+            "the queue holds what is queued"
+        );
         let numbers = store.numbers(self.test_store.device.device_id).await.expect("counted");
         let count = |phase| self.runs.iter().filter(|run| run.state.phase() == phase).count();
         let counted = (numbers.waiting as usize, numbers.in_progress as usize);

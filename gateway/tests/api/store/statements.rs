@@ -128,7 +128,7 @@ async fn every_statement_is_understood_by_the_database() {
     assert_eq!(told("SHA256:newer").await, (vec![], vec![]), "it goes by the key of a server's sshd");
     // Executed by the tests of backups.
     done(&["backup::moment", "backup::tables", "backup::in_use", "backup::fence_sessions", "backup::note_journals"]);
-    done(&["backup::is_privileged", "backup::columns", "backup::foreign_keys"]);
+    done(&["backup::is_privileged", "backup::columns", "backup::foreign_keys", "backup::triggers"]);
     // Executed by the tests of upgrades.
     done(&["devices::met"]);
     assert_eq!(store.devices_before(None, 5).await.expect("devices_before").len(), 1);

@@ -149,7 +149,7 @@ impl BenchGateway {
     /// Deletes every run, and writes dirty pages out, so that all rounds begin alike.
     pub(crate) async fn forget_runs(&self) -> anyhow::Result<()> {
         let (database, _driver) = self.database().await?;
-        database.batch_execute("TRUNCATE runs CASCADE").await?;
+        database.batch_execute("TRUNCATE runs CASCADE; SELECT refill_run_queue()").await?;
         database.batch_execute("CHECKPOINT").await?;
         Ok(())
     }
