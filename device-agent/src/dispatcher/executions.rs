@@ -6,6 +6,7 @@ use std::task::Poll;
 use deskgate_protocol::control::{DeviceEvent, DeviceFrame, MessageDelta};
 use deskgate_protocol::ids::RunId;
 use deskgate_protocol::run::{Effects, Outcome, RunError, RunErrorCode, Usage};
+use futures_util::future::join_all;
 use tokio::sync::mpsc;
 use tokio::task::{Id, JoinError};
 use tokio_util::sync::CancellationToken;
@@ -103,19 +104,46 @@ impl<L: Link> Dispatcher<L> {
         }
     }
 
-    pub(super) async fn end_execution(&mut self, ended: Result<(Id, Outcome), JoinError>) {
+    pub(super) async fn note_report(&mut self, run_id: RunId, report: Progress) {
+        match report {
+            Progress::Event(event) => self.note_event(run_id, event),
+            Progress::Delta(delta) => {
+                // Text never overtakes the events before it.
+                self.send_what_can_be_sent();
+                self.pass_on(run_id, delta);
+            }
+            Progress::Summary(summary) => self.remember(run_id, summary).await,
+            Progress::Outdated(why) => self.pause(run_id, why).await,
+        }
+    }
+
+    pub(super) async fn end_executions(&mut self, ended: Vec<Result<(Id, Outcome), JoinError>>) {
+        let mut finished = Vec::with_capacity(ended.len());
+        for ended in ended {
+            finished.extend(self.end_execution(ended).await);
+        }
+        self.journal_finish(&finished).await;
+    }
+
+    /// Returns the run if its outcome is to be journalled.
+    async fn end_execution(&mut self, ended: Result<(Id, Outcome), JoinError>) -> Option<RunId> {
         let (id, outcome) = match ended {
             Ok((id, outcome)) => (id, Some(Ok(outcome))),
             Err(lost) => (lost.id(), lost.is_panic().then_some(Err(lost))),
         };
-        let Some(run_id) = self.tasks.remove(&id) else { return };
-        let effects = self.journal.effects(run_id).await;
+        let run_id = self.tasks.remove(&id)?;
+        let effects = match outcome {
+            // It ended by itself, so nobody asks for them.
+            Some(Ok(_)) if matches!(self.stop, StopMode::NotStopping) => Effects::Possible,
+            _ => self.journal.effects(run_id).await,
+        };
         let outcome = outcome.map(|outcome| outcome.unwrap_or_else(|_broken| faulty(effects)));
-        let Some(run) = self.runs.get_mut(&run_id) else { return };
-        let RunStage::Running { reports, revoked, .. } = &mut run.stage else { return };
+        let run = self.runs.get_mut(&run_id)?;
+        let RunStage::Running { reports, revoked, .. } = &mut run.stage else { return None };
         if *revoked {
             let attempt = run.attempt;
-            return self.forget(run_id, attempt).await;
+            self.forget(&[(run_id, attempt)]).await;
+            return None;
         }
         // Cut off by a stop of the agent, not by a stop of the run: the journal keeps it as running, and the next start
         // of the agent executes it again. Until then the run is kept in memory, so that a stop for it is not answered
@@ -134,7 +162,7 @@ impl<L: Link> Dispatcher<L> {
             if let StopMode::Graceful { .. } = self.stop {
                 self.give_back(run_id, attempt).await;
             }
-            return;
+            return None;
         };
         let mut outdated = None;
         while let Ok(report) = reports.try_recv() {
@@ -150,7 +178,7 @@ impl<L: Link> Dispatcher<L> {
         if let Some(why) = outdated {
             self.pause(run_id, why).await;
         }
-        self.journal_finish(run_id).await;
+        Some(run_id)
     }
 
     async fn give_back(&mut self, run_id: RunId, attempt: u32) {
@@ -159,18 +187,27 @@ impl<L: Link> Dispatcher<L> {
         }
     }
 
-    pub(super) async fn journal_finish(&mut self, run_id: RunId) {
-        let Some(run) = self.runs.get_mut(&run_id) else { return };
-        let RunStage::Ended { outcome, receipt, journalled, .. } = &mut run.stage else { return };
-        let seq = run.log.last() + 1;
-        match self.journal.finish(run_id, run.attempt, seq, outcome, run.log.unacknowledged()).await {
-            Ok(signed) => {
-                (*receipt, *journalled) = (signed, true);
-                let endpoint_id = run.endpoint_id;
-                self.withheld.record_end(endpoint_id);
-                self.journal_works();
+    /// Journals the outcomes of runs that have ended.
+    pub(super) async fn journal_finish(&mut self, ended: &[RunId]) {
+        let journal = &self.journal;
+        let writes = self.runs.iter_mut().filter(|(run_id, _)| ended.contains(run_id)).filter_map(|(run_id, run)| {
+            let RunStage::Ended { outcome, .. } = &run.stage else { return None };
+            let (attempt, seq) = (run.attempt, run.log.last() + 1);
+            let events = run.log.unacknowledged();
+            Some(async move { (*run_id, journal.finish(*run_id, attempt, seq, outcome, events).await) })
+        });
+        for (run_id, written) in join_all(writes).await {
+            let Some(run) = self.runs.get_mut(&run_id) else { continue };
+            match (written, &mut run.stage) {
+                (Ok(signed), RunStage::Ended { receipt, journalled, .. }) => {
+                    (*receipt, *journalled) = (signed, true);
+                    let endpoint_id = run.endpoint_id;
+                    self.withheld.record_end(endpoint_id);
+                    self.journal_works();
+                }
+                (Ok(_), _) => {}
+                (Err(error), _) => self.journal_failed(run_id, &error),
             }
-            Err(error) => self.journal_failed(run_id, &error),
         }
     }
 }

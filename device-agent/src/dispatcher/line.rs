@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 
 use deskgate_protocol::control::{DeviceFrame, GatewayFrame, InFlightRun, Welcome};
+use futures_util::FutureExt;
 use tokio::sync::{mpsc, watch};
 
 /// How many frames may wait for the session. Above this the dispatcher reads no more frames, so that a gateway which
@@ -28,7 +29,7 @@ pub trait LinkSession: Send + 'static {
     /// The bounded queue towards the gateway.
     fn sender(&self) -> mpsc::Sender<DeviceFrame>;
 
-    /// The next frame, or `None` when the connection is lost. Must be cancel-safe.
+    /// The next frame, or `None` when the connection is lost, and again after that. Must be cancel-safe.
     fn next(&mut self) -> impl Future<Output = Option<GatewayFrame>> + Send;
 }
 
@@ -160,6 +161,19 @@ impl<L: Link> GatewayLine<L> {
             self.redial();
         }
         news
+    }
+
+    /// Frames that have come by now, at most so many.
+    pub(super) fn frames_that_are_there(&mut self, most: usize) -> Vec<GatewayFrame> {
+        let mut frames = Vec::new();
+        while let LineState::Up { session, .. } = &mut self.state
+            && frames.len() < most
+            && self.outbox.is_empty()
+            && let Some(Some(frame)) = session.next().now_or_never()
+        {
+            frames.push(frame);
+        }
+        frames
     }
 
     fn redial(&mut self) {

@@ -10,12 +10,15 @@
 //! | a tool writes | its intent, which the executor puts there |
 //! | `finish` is sent | the entry is `finished`, with its unacknowledged events |
 //!
+//! Frames and ends that have come by the same moment are handled together, so that their entries share one wait for the disk.
+//!
 //! Facts for the gateway are kept in the runs themselves (their stage, their log of numbered events) and sent from
 //! there: a new session simply sends them again.
 
 mod backpressure;
 mod calls;
 mod executions;
+mod gathered;
 pub mod handle;
 mod line;
 mod offers;
@@ -29,6 +32,7 @@ mod run;
 pub mod sleep;
 
 use std::collections::{BTreeMap, HashMap};
+use std::iter;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,6 +42,7 @@ use deskgate_protocol::ids::{EndpointId, OperationId, RunId};
 use deskgate_protocol::management::{AskedBy, ManagementRequest};
 use deskgate_protocol::run::Outcome;
 use deskgate_store::{self, Audit, Journal, Services, Settings, Store, Transcripts};
+use futures_util::FutureExt;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
@@ -48,6 +53,7 @@ use crate::executor::{Job, Progress};
 use crate::services::CallError;
 use backpressure::Backpressure;
 use calls::PendingCalls;
+use gathered::GatheredFrames;
 pub use handle::{ActiveRun, ActiveRunState, DispatcherHandle, DispatcherStatus, GLANCE_TIMEOUT, ReconcileError};
 use handle::{Command, MANAGEMENT_REPLY_TIMEOUT};
 use line::{GatewayLine, LineEvent};
@@ -69,6 +75,8 @@ const DEFAULT_EVENT_WINDOW: usize = 64;
 const TRANSCRIPT_SWEEP_INTERVAL: Duration = Duration::from_secs(6 * 3600);
 /// How many ended runs may wait for their acknowledgement before new ones are refused.
 const MAX_UNSETTLED_RUNS: usize = 64;
+/// How many frames, reports or ends are handled together.
+const MAX_GATHERED: usize = 64;
 /// How many commands may wait for the loop.
 const COMMAND_QUEUE_LEN: usize = 32;
 
@@ -116,6 +124,8 @@ pub struct Dispatcher<L: Link> {
     /// The places of each service, and those that the gateway has not used.
     places: Places,
     withheld: Backpressure,
+    /// Refusals of offers for which there is no room, until it is declared what is free.
+    busy: Vec<DeviceFrame>,
     /// How many refused offers are signed.
     refusals: RefusalRate,
     /// The services that the gateway was asked to hold back.
@@ -207,6 +217,7 @@ impl<L: Link> Dispatcher<L> {
             credit: 0,
             places: Places::new(store.services().publications()),
             withheld: Backpressure::default(),
+            busy: Vec::new(),
             refusals: RefusalRate::default(),
             named: Vec::new(),
             draining: false,
@@ -270,7 +281,10 @@ impl<L: Link> Dispatcher<L> {
                 self.begin_session(&welcome);
                 self.note_retention(welcome.policy.retention_s).await;
             }
-            DispatcherEvent::Line(LineEvent::Frame(frame)) => self.act_on_frame(frame).await,
+            DispatcherEvent::Line(LineEvent::Frame(frame)) => {
+                let more = self.line.frames_that_are_there(MAX_GATHERED - 1);
+                self.act_on_frames(iter::once(frame).chain(more)).await;
+            }
             DispatcherEvent::Line(LineEvent::Lost) => self.calls.fail_all(),
             DispatcherEvent::Line(LineEvent::Room) => {}
             DispatcherEvent::Command(Command::Call { by, request, answer }) => self.begin_call(by, request, answer),
@@ -284,26 +298,51 @@ impl<L: Link> Dispatcher<L> {
                 // A caller that gave up sees the result in the status.
                 let _ = answer.send(self.reconcile(run_id, finding, &who).await);
             }
-            DispatcherEvent::Reported(run_id, Progress::Event(event)) => self.note_event(run_id, event),
-            DispatcherEvent::Reported(run_id, Progress::Delta(delta)) => self.pass_on(run_id, delta),
-            DispatcherEvent::Reported(run_id, Progress::Summary(summary)) => self.remember(run_id, summary).await,
-            DispatcherEvent::Reported(run_id, Progress::Outdated(why)) => self.pause(run_id, why).await,
-            DispatcherEvent::Ended(ended) => self.end_execution(ended).await,
+            DispatcherEvent::Reported(run_id, report) => {
+                self.note_report(run_id, report).await;
+                for _ in 1..MAX_GATHERED {
+                    let next = executions::next_report(&mut self.runs, self.window).now_or_never();
+                    let Some((run_id, report)) = next else { break };
+                    self.note_report(run_id, report).await;
+                }
+            }
+            DispatcherEvent::Ended(ended) => {
+                let more = iter::from_fn(|| self.executions.try_join_next_with_id());
+                let ended = iter::once(ended).chain(more.take(MAX_GATHERED - 1)).collect();
+                self.end_executions(ended).await;
+            }
             DispatcherEvent::TimeCame => self.look_after().await,
             DispatcherEvent::StopTime => self.abandon_executions(),
         }
     }
 
+    /// Frames about different runs have no order among each other: those of one kind are acted on together.
+    async fn act_on_frames(&mut self, frames: impl Iterator<Item = GatewayFrame>) {
+        let mut gathered = GatheredFrames::default();
+        for frame in frames {
+            let Some(frame) = gathered.add(frame) else { continue };
+            self.act_on_gathered(std::mem::take(&mut gathered)).await;
+            if let Some(frame) = gathered.add(frame) {
+                self.act_on_frame(frame).await;
+            }
+        }
+        self.act_on_gathered(gathered).await;
+    }
+
+    /// What is settled makes room for what is offered.
+    async fn act_on_gathered(&mut self, gathered: GatheredFrames) {
+        self.acknowledge(gathered.acks).await;
+        self.confirm(gathered.starts).await;
+        self.consider(gathered.offers).await;
+    }
+
     async fn act_on_frame(&mut self, frame: GatewayFrame) {
         match frame {
-            GatewayFrame::Offer(offer) => self.consider(offer).await,
-            GatewayFrame::Start { run_id, attempt } => self.confirm(run_id, attempt).await,
             GatewayFrame::Control { operation_id, order } => self.carry_out(operation_id, order).await,
             GatewayFrame::Revoke { run_id, attempt, code } => {
                 debug!(%run_id, attempt, ?code, "the gateway revoked an attempt");
                 self.revoke(run_id, attempt).await;
             }
-            GatewayFrame::Ack { run_id, attempt, through } => self.acknowledge(run_id, attempt, through).await,
             GatewayFrame::Recall { runs } => self.recall(runs).await,
             GatewayFrame::Reply { request_id, result } => self.calls.end(request_id, result),
             GatewayFrame::Ping => self.line.send(DeviceFrame::Pong),
@@ -316,6 +355,9 @@ impl<L: Link> Dispatcher<L> {
             }
             GatewayFrame::Challenge(_) | GatewayFrame::Welcome(_) | GatewayFrame::Refused(_) => {
                 warn!("a frame of the handshake came after it; ignored");
+            }
+            GatewayFrame::Offer(_) | GatewayFrame::Start { .. } | GatewayFrame::Ack { .. } => {
+                unreachable!("these are gathered, and the first one always fits")
             }
         }
     }

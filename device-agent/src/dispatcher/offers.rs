@@ -9,7 +9,8 @@ use deskgate_protocol::receipt::OfferAnswer;
 use deskgate_protocol::run::{Effects, Outcome, RunError, RunErrorCode, Usage};
 use deskgate_store::journal::{EndedAttempt, StartOutcome, TakeOutcome};
 use deskgate_store::transcripts::{Earlier, TranscriptEntry};
-use deskgate_store::{self, Services};
+use deskgate_store::{self, Journal, Services, Transcripts};
+use futures_util::future::join_all;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
@@ -43,7 +44,28 @@ pub(super) async fn definition_left(
 }
 
 impl<L: Link> Dispatcher<L> {
-    pub(super) async fn consider(&mut self, offer: Offer) {
+    /// Answers offers of different runs.
+    pub(super) async fn consider(&mut self, offers: Vec<Offer>) {
+        let mut to_take = Vec::with_capacity(offers.len());
+        for offer in offers {
+            if let Some(definition) = self.judge(&offer, &to_take).await {
+                to_take.push((offer, definition));
+            }
+        }
+        let outcomes = join_all(to_take.iter().map(|(offer, _)| self.journal.take(offer))).await;
+        for ((offer, definition), outcome) in to_take.into_iter().zip(outcomes) {
+            self.take(offer, definition, outcome);
+        }
+        let busy = std::mem::take(&mut self.busy);
+        if !busy.is_empty() {
+            // Before the refused runs are queued again: slots that were declared earlier would bring them back at once.
+            self.declare_slots();
+        }
+        busy.into_iter().for_each(|refusal| self.line.send(refusal));
+    }
+
+    /// The definition for an offer that can be taken beside those that are being taken; any other one is answered.
+    async fn judge(&mut self, offer: &Offer, to_take: &[(Offer, Arc<Definition>)]) -> Option<Arc<Definition>> {
         let held = self.runs.get(&offer.run_id).filter(|run| run.attempt < offer.attempt).map(|run| &run.stage);
         // Every offer uses up a declared slot and place, whatever its result. Only a restart does not: it takes the slot that the
         // interrupted attempt still has.
@@ -53,37 +75,52 @@ impl<L: Link> Dispatcher<L> {
             self.places.note_offer(offer.endpoint_id);
         }
         let has_a_slot = runs_again || matches!(held, Some(RunStage::Taken { .. }));
-        if let Some(answer) = self.answer_known(&offer) {
-            return self.sign_refusal(&offer, answer).await;
+        if let Some(answer) = self.answer_known(offer) {
+            self.sign_refusal(offer, answer).await;
+            return None;
         }
-        let definition = match definition(&self.services, &offer).await {
+        let definition = match definition(&self.services, offer).await {
             Ok(Some(definition)) => {
                 self.definition_works(offer.endpoint_id);
                 definition
             }
             Ok(None) => {
                 warn!(run_id = %offer.run_id, endpoint_id = %offer.endpoint_id, "refused: not the definition held here");
-                self.sign_refusal(&offer, OfferAnswer::DefinitionMismatch).await;
-                return self.refuse(&offer, RefuseCode::DefinitionMismatch);
+                self.sign_refusal(offer, OfferAnswer::DefinitionMismatch).await;
+                self.refuse(offer, RefuseCode::DefinitionMismatch);
+                return None;
             }
             Err(error) => {
                 self.definition_failed(offer.run_id, offer.endpoint_id, &error);
-                self.refuse_busy(&offer, DeclineReason::Unreadable(offer.endpoint_id));
-                return self.sign_refusal(&offer, OfferAnswer::Busy).await;
+                self.refuse_busy(offer, DeclineReason::Unreadable(offer.endpoint_id));
+                self.sign_refusal(offer, OfferAnswer::Busy).await;
+                return None;
             }
         };
-        if self.asleep || !matches!(self.stop, StopMode::NotStopping) || !(has_a_slot || self.has_slot_for(&offer)) {
-            self.refuse_busy(&offer, DeclineReason::Everything);
-            return self.sign_refusal(&offer, OfferAnswer::Busy).await;
+        let accepts = !self.asleep && matches!(self.stop, StopMode::NotStopping);
+        let lacks = match has_a_slot {
+            _ if !accepts => Some(DeclineReason::Everything),
+            true => None,
+            false if !self.has_slot_for(offer, to_take) => Some(DeclineReason::Everything),
+            false if !self.service_has_place_for(offer, &definition, to_take) => {
+                Some(DeclineReason::Full(offer.endpoint_id))
+            }
+            false => None,
+        };
+        if let Some(why) = lacks {
+            self.refuse_busy(offer, why);
+            self.sign_refusal(offer, OfferAnswer::Busy).await;
+            return None;
         }
-        if !(has_a_slot || self.service_has_place_for(&offer, &definition)) {
-            self.refuse_busy(&offer, DeclineReason::Full(offer.endpoint_id));
-            return self.sign_refusal(&offer, OfferAnswer::Busy).await;
-        }
-        match self.journal.take(&offer).await {
+        Some(definition)
+    }
+
+    /// Goes on with an offer as the journal has it.
+    fn take(&mut self, offer: Offer, definition: Arc<Definition>, outcome: Result<TakeOutcome, deskgate_store::Error>) {
+        let (run_id, attempt) = (offer.run_id, offer.attempt);
+        match outcome {
             Ok(TakeOutcome::Fresh) => {
                 self.journal_works();
-                let (run_id, attempt) = (offer.run_id, offer.attempt);
                 info!(%run_id, attempt, endpoint_id = %offer.endpoint_id, trace_id = offer.trace_id(), "took a run");
                 // A stop of an earlier attempt applies to this one.
                 let stop = self.runs.get(&run_id).and_then(|run| run.stop);
@@ -91,15 +128,14 @@ impl<L: Link> Dispatcher<L> {
                 self.line.send(DeviceFrame::Accept { run_id, attempt });
             }
             Ok(TakeOutcome::Ended(EndedAttempt { seq, outcome, receipt, .. })) => {
-                let (run_id, attempt) = (offer.run_id, offer.attempt);
                 self.line.send(DeviceFrame::Finish { run_id, attempt, seq, outcome, receipt });
             }
             Ok(TakeOutcome::Stale) => {
-                debug!(run_id = %offer.run_id, attempt = offer.attempt, "an echo of an old offer");
+                debug!(%run_id, attempt, "an echo of an old offer");
                 self.refuse_busy(&offer, DeclineReason::Everything);
             }
             Err(error) => {
-                self.journal_failed(offer.run_id, &error);
+                self.journal_failed(run_id, &error);
                 self.refuse_busy(&offer, DeclineReason::Everything);
                 self.refusals.not_listed(0);
             }
@@ -161,13 +197,27 @@ impl<L: Link> Dispatcher<L> {
         }
     }
 
-    fn has_slot_for(&self, offer: &Offer) -> bool {
-        self.others(offer).count() < self.slots as usize && self.runs.len() < self.slots as usize + MAX_UNSETTLED_RUNS
+    fn has_slot_for(&self, offer: &Offer, to_take: &[(Offer, Arc<Definition>)]) -> bool {
+        let new = self.new_among(to_take).count();
+        self.others(offer).count() + new < self.slots as usize
+            && self.runs.len() + new < self.slots as usize + MAX_UNSETTLED_RUNS
     }
 
-    fn service_has_place_for(&self, offer: &Offer, definition: &Definition) -> bool {
+    fn service_has_place_for(
+        &self,
+        offer: &Offer,
+        definition: &Definition,
+        to_take: &[(Offer, Arc<Definition>)],
+    ) -> bool {
         let active = self.others(offer).filter(|run| run.endpoint_id == offer.endpoint_id).count();
-        active < definition.limits.concurrency as usize
+        let new = self.new_among(to_take).filter(|other| other.endpoint_id == offer.endpoint_id).count();
+        active + new < definition.limits.concurrency as usize
+    }
+
+    /// Those that have no slot yet.
+    fn new_among<'a>(&'a self, to_take: &'a [(Offer, Arc<Definition>)]) -> impl Iterator<Item = &'a Offer> {
+        let has_slot = |offer: &Offer| self.runs.get(&offer.run_id).is_some_and(TrackedRun::occupies_slot);
+        to_take.iter().map(|(offer, _)| offer).filter(move |offer| !has_slot(offer))
     }
 
     /// The other runs that use a slot.
@@ -176,81 +226,78 @@ impl<L: Link> Dispatcher<L> {
         self.runs.iter().filter(move |(id, run)| **id != run_id && run.occupies_slot()).map(|(_, run)| run)
     }
 
-    /// Declared again unchanged, the slot would bring the same run back at once.
+    /// Declared again unchanged, the slot would bring the same run back at once. Said once all offers are judged, and it is
+    /// known what is free.
     fn refuse_busy(&mut self, offer: &Offer, why: DeclineReason) {
         self.withheld.record_refusal(why, Instant::now());
-        // Before the run is queued again: slots that were declared earlier would bring it back at once.
-        self.declare_slots();
-        self.refuse(offer, RefuseCode::Busy);
+        let (run_id, attempt) = (offer.run_id, offer.attempt);
+        self.busy.push(DeviceFrame::Refuse { run_id, attempt, code: RefuseCode::Busy });
     }
 
     fn refuse(&mut self, offer: &Offer, code: RefuseCode) {
         self.line.send(DeviceFrame::Refuse { run_id: offer.run_id, attempt: offer.attempt, code });
     }
 
-    /// The start is durable at the gateway.
-    pub(super) async fn confirm(&mut self, run_id: RunId, attempt: u32) {
-        let Some(run) = self.runs.get_mut(&run_id).filter(|run| run.attempt == attempt) else {
-            return debug!(%run_id, attempt, "a start of an attempt that is not held");
-        };
-        let RunStage::Taken { confirmed, offer, .. } = &mut run.stage else {
-            return debug!(%run_id, attempt, "a start of an attempt that is past it");
-        };
-        *confirmed = true;
-        let earlier = match self.transcripts.seen_by(offer).await {
-            Ok(Earlier::Exchanges(earlier)) => {
-                run.said_before = earlier.last().map(|said| said.place);
-                Ok(Some(earlier))
+    /// The starts of these attempts are durable at the gateway.
+    pub(super) async fn confirm(&mut self, starts: Vec<(RunId, u32)>) {
+        let mut confirmed = Vec::with_capacity(starts.len());
+        for (run_id, attempt) in starts {
+            let Some(run) = self.runs.get_mut(&run_id).filter(|run| run.attempt == attempt) else {
+                debug!(%run_id, attempt, "a start of an attempt that is not held");
+                continue;
+            };
+            let RunStage::Taken { confirmed: is_confirmed, .. } = &mut run.stage else {
+                debug!(%run_id, attempt, "a start of an attempt that is past it");
+                continue;
+            };
+            *is_confirmed = true;
+            confirmed.push(run_id);
+        }
+        let (journal, transcripts) = (&self.journal, &self.transcripts);
+        let starts =
+            confirmed.iter().filter_map(|run_id| self.runs.get(run_id)).map(|run| start(journal, transcripts, run));
+        let started = join_all(starts).await;
+        for (run_id, started) in confirmed.into_iter().zip(started) {
+            match started {
+                Ok((started, earlier)) => {
+                    self.journal_works();
+                    self.begin(run_id, started, earlier).await;
+                }
+                Err(error) => self.journal_failed(run_id, &error),
             }
-            Ok(Earlier::OfAnother) => {
-                warn!(%run_id, attempt, endpoint_id = %run.endpoint_id,
-                    "the gateway offered a message in a conversation of another service or subject; it fails");
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        };
-        let started = match earlier {
-            Ok(earlier) => self.journal.start(run_id, attempt).await.map(|started| (started, earlier)),
-            Err(error) => Err(error),
-        };
-        match started {
-            Ok((started, earlier)) => {
-                self.journal_works();
-                self.begin(run_id, started, earlier).await;
-            }
-            Err(error) => self.journal_failed(run_id, &error),
         }
     }
 
     /// `earlier`: what it sees of its conversation; `None`: the conversation is another's.
     async fn begin(&mut self, run_id: RunId, started: StartOutcome, earlier: Option<Vec<TranscriptEntry>>) {
-        let effects = self.journal.effects(run_id).await;
         let Some(run) = self.runs.get_mut(&run_id) else { return };
-        match started {
+        let never_began: fn(Effects) -> Outcome = match started {
             StartOutcome::Ended { outcome, receipt } => {
                 info!(%run_id, attempt = run.attempt, "this run ended here before; its outcome is sent again");
                 run.stage = RunStage::Ended { outcome: Box::new(outcome), receipt, journalled: true, sent: false };
-                self.withheld.record_end(run.endpoint_id);
+                return self.withheld.record_end(run.endpoint_id);
             }
             StartOutcome::Execute if run.stop.is_some() => {
                 info!(%run_id, attempt = run.attempt, "stopped before it began");
-                run.stage = RunStage::ended(orders::never_began(effects));
-                self.journal_finish(run_id).await;
+                orders::never_began
             }
             StartOutcome::Execute if matches!(run.stage, RunStage::Taken { definition: None, .. }) => {
                 warn!(%run_id, attempt = run.attempt, "the definition that this run was taken for is gone; it fails");
-                run.stage = RunStage::ended(no_definition(effects));
-                self.journal_finish(run_id).await;
+                no_definition
             }
-            StartOutcome::Execute => {
-                let Some(earlier) = earlier else {
-                    run.stage = RunStage::ended(of_another(effects));
-                    return self.journal_finish(run_id).await;
-                };
-                let exchange = |TranscriptEntry { input, answer, .. }| Exchange { request: input, answer };
-                self.execute(run_id, earlier.into_iter().map(exchange).collect());
-            }
-        }
+            StartOutcome::Execute => match earlier {
+                None => of_another,
+                Some(earlier) => {
+                    run.said_before = earlier.last().map(|said| said.place);
+                    let exchange = |TranscriptEntry { input, answer, .. }| Exchange { request: input, answer };
+                    return self.execute(run_id, earlier.into_iter().map(exchange).collect());
+                }
+            },
+        };
+        let effects = self.journal.effects(run_id).await;
+        let Some(run) = self.runs.get_mut(&run_id) else { return };
+        run.stage = RunStage::ended(never_began(effects));
+        self.journal_finish(&[run_id]).await;
     }
 
     /// Stops and removes an attempt that was revoked.
@@ -263,7 +310,7 @@ impl<L: Link> Dispatcher<L> {
             }
             // Its journal entry must be `finished` before the run counts as ended there.
             RunStage::Ended { journalled: false, .. } => {}
-            _ => self.forget(run_id, attempt).await,
+            _ => self.forget(&[(run_id, attempt)]).await,
         }
     }
 
@@ -275,25 +322,38 @@ impl<L: Link> Dispatcher<L> {
         }
     }
 
-    /// Events, and perhaps the finish, are durable at the gateway.
-    pub(super) async fn acknowledge(&mut self, run_id: RunId, attempt: u32, through: u64) {
-        let Some(run) = self.runs.get_mut(&run_id).filter(|run| run.attempt == attempt) else { return };
-        if matches!(run.stage, RunStage::Unknown { .. }) {
-            return self.number(run_id, through).await;
+    /// Events, and perhaps the finishes, are durable at the gateway.
+    pub(super) async fn acknowledge(&mut self, acks: Vec<(RunId, u32, u64)>) {
+        let mut settled = Vec::new();
+        for (run_id, attempt, through) in acks {
+            let Some(run) = self.runs.get_mut(&run_id).filter(|run| run.attempt == attempt) else { continue };
+            if matches!(run.stage, RunStage::Unknown { .. }) {
+                self.number(run_id, through).await;
+                continue;
+            }
+            run.log.acknowledge(through);
+            let is_settled =
+                matches!(run.stage, RunStage::Ended { journalled: true, sent: true, .. }) && through > run.log.last();
+            if is_settled && !settled.contains(&(run_id, attempt)) {
+                settled.push((run_id, attempt));
+            }
         }
-        run.log.acknowledge(through);
-        if matches!(run.stage, RunStage::Ended { journalled: true, sent: true, .. }) && through > run.log.last() {
-            self.forget(run_id, attempt).await;
-        }
+        self.forget(&settled).await;
     }
 
-    pub(super) async fn forget(&mut self, run_id: RunId, attempt: u32) {
-        if let Some(run) = self.runs.remove(&run_id) {
-            self.withheld.record_end(run.endpoint_id);
+    /// Removes attempts that are settled.
+    pub(super) async fn forget(&mut self, settled: &[(RunId, u32)]) {
+        for (run_id, _) in settled {
+            if let Some(run) = self.runs.remove(run_id) {
+                self.withheld.record_end(run.endpoint_id);
+            }
         }
-        if let Err(error) = self.journal.forget(run_id, attempt).await {
-            // The entry is read again at the next start, and settled then.
-            warn!(%run_id, %error, "a settled run could not be removed from the journal");
+        let forgotten = settled.iter().map(|(run_id, attempt)| self.journal.forget(*run_id, *attempt));
+        for ((run_id, _), forgotten) in settled.iter().zip(join_all(forgotten).await) {
+            if let Err(error) = forgotten {
+                // The entry is read again at the next start, and settled then.
+                warn!(%run_id, %error, "a settled run could not be removed from the journal");
+            }
         }
     }
 
@@ -306,16 +366,37 @@ impl<L: Link> Dispatcher<L> {
         };
         let ids: Vec<_> =
             self.runs.iter().filter(|(_, run)| waiting(run)).map(|(id, run)| (*id, run.attempt)).collect();
+        // One at a time: one for which the disk has no room keeps no other one from being written.
         for (run_id, attempt) in ids {
             match self.runs.get(&run_id).map(|run| &run.stage) {
-                Some(RunStage::Taken { .. }) => self.confirm(run_id, attempt).await,
-                Some(RunStage::Ended { .. }) => self.journal_finish(run_id).await,
+                Some(RunStage::Taken { .. }) => self.confirm(vec![(run_id, attempt)]).await,
+                Some(RunStage::Ended { .. }) => self.journal_finish(&[run_id]).await,
                 _ => {}
             }
         }
         self.retry_orders().await;
         self.try_journal().await;
     }
+}
+
+/// Journals a start, and reads what the run sees of its conversation; `None`: the conversation is another's.
+async fn start(
+    journal: &Journal,
+    transcripts: &Transcripts,
+    run: &TrackedRun,
+) -> Result<(StartOutcome, Option<Vec<TranscriptEntry>>), deskgate_store::Error> {
+    let RunStage::Taken { offer, .. } = &run.stage else {
+        unreachable!("`confirm` calls this for runs that it found taken")
+    };
+    let earlier = match transcripts.seen_by(offer).await? {
+        Earlier::Exchanges(earlier) => Some(earlier),
+        Earlier::OfAnother => {
+            warn!(run_id = %offer.run_id, attempt = run.attempt, endpoint_id = %run.endpoint_id,
+                "the gateway offered a message in a conversation of another service or subject; it fails");
+            None
+        }
+    };
+    Ok((journal.start(offer.run_id, run.attempt).await?, earlier))
 }
 
 /// The outcome of a message in a conversation that is another's. It was not executed; `effects`: of the attempts before

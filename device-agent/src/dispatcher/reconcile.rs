@@ -85,7 +85,7 @@ impl<L: Link> Dispatcher<L> {
             Settlement::RunsAgain => self.line.send(DeviceFrame::Reconciled { run_id, attempt: run.attempt }),
             Settlement::Ends(outcome) => {
                 run.stage = RunStage::ended((**outcome).clone());
-                self.journal_finish(run_id).await;
+                self.journal_finish(&[run_id]).await;
             }
         }
     }

@@ -47,7 +47,7 @@ pub use retention::RetentionSettings;
 pub use services::Services;
 pub use settings::{Setting, Settings};
 pub use transcripts::Transcripts;
-use worker::{Durability, Worker};
+use worker::{DatabaseJob, Durability, Worker};
 
 /// A handle to the open database. Clones are cheap; the file is closed and unlocked when the last one is dropped.
 #[derive(Clone, Debug)]
@@ -165,6 +165,15 @@ impl Store {
         self.worker.run(Durability::Normal, work).await
     }
 
+    /// Does a step of a run, in one transaction with those of other runs that wait at the same time; see [`worker`].
+    async fn step<R: Send + 'static>(
+        &self,
+        sync: Durability,
+        work: impl FnOnce(&Transaction<'_>) -> Result<R, Error> + Send + 'static,
+    ) -> Result<R, Error> {
+        self.worker.run_shared(sync, work).await
+    }
+
     /// Queues `work` for a transaction that nobody waits for: what is asked of the store afterwards finds it done. The end
     /// of this process may lose it. `what` names it in the log, should it fail.
     async fn eventually(
@@ -173,10 +182,8 @@ impl Store {
         work: impl FnOnce(&Transaction<'_>) -> Result<(), Error> + Send + 'static,
     ) {
         let failed = move |error: Error| tracing::warn!(%error, "{what} could not be written");
-        let job = move |session: &mut worker::Session| {
-            session.transact(Durability::Normal, work).unwrap_or_else(failed);
-        };
-        if let Err(closed) = self.worker.add(job).await {
+        let told = move |outcome: Result<(), Error>| outcome.unwrap_or_else(failed);
+        if let Err(closed) = self.worker.add(DatabaseJob::new(Durability::Normal, work, told)).await {
             failed(closed);
         }
     }

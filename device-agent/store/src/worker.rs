@@ -1,5 +1,10 @@
 //! The thread that owns the connection, and the queue in front of it.
+//!
+//! Jobs that share and wait together are done in one transaction, in their order, and told of it after its commit: so they
+//! wait for the disk once. Each sees what the ones before it did, and one that fails undoes itself alone. Only a failure of the
+//! disk also undoes those before it; all of them are told so, and may try again.
 
+use std::collections::VecDeque;
 use std::fs::{DirBuilder, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -15,15 +20,63 @@ use super::{Error, schema};
 /// How many jobs may wait in the queue. Further callers wait.
 const JOB_QUEUE_LEN: usize = 64;
 
-type DatabaseJob = Box<dyn FnOnce(&mut Session) + Send>;
+/// One caller's work.
+pub(super) struct DatabaseJob {
+    sync: Durability,
+    /// Whether other jobs may be in its transaction.
+    shares: bool,
+    /// Its name among the points to die at.
+    name: String,
+    work: BoxedWork,
+}
+
+type BoxedWork = Box<dyn FnOnce(Result<&Transaction<'_>, Error>) -> FinishedWork + Send>;
+
+/// Work that was done in a transaction which is not committed yet.
+struct FinishedWork {
+    /// Why its changes are not kept.
+    failure: Option<rusqlite::Error>,
+    /// Tells the caller, once it is known what came of the commit.
+    tell: Box<dyn FnOnce(Result<(), Error>)>,
+}
+
+impl DatabaseJob {
+    /// `tell` gets the work's result, or why it was not committed.
+    pub(super) fn new<R: 'static>(
+        sync: Durability,
+        work: impl FnOnce(&Transaction<'_>) -> Result<R, Error> + Send + 'static,
+        tell: impl FnOnce(Result<R, Error>) + Send + 'static,
+    ) -> Self {
+        let name = crash::function(&work);
+        let work = move |transaction: Result<&Transaction<'_>, Error>| match transaction.and_then(work) {
+            Ok(value) => FinishedWork {
+                failure: None,
+                tell: Box::new(|committed: Result<(), Error>| tell(committed.map(|()| value))),
+            },
+            Err(error) => {
+                let failure = match &error {
+                    Error::Sqlite(error) => copy(error),
+                    other => failure(&other.to_string()),
+                };
+                FinishedWork { failure: Some(failure), tell: Box::new(|_| tell(Err(error))) }
+            }
+        };
+        Self { sync, shares: false, name, work: Box::new(work) }
+    }
+
+    /// The same in a transaction that it may share.
+    fn sharing(self) -> Self {
+        Self { shares: true, ..self }
+    }
+}
 
 /// How durable a commit is before it counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Durability {
-    /// On disk.
-    Full,
     /// Handed to the system: survives the end of this process, not a power cut.
     Normal,
+    /// On disk.
+    Full,
 }
 
 #[derive(Debug)]
@@ -58,8 +111,10 @@ impl Worker {
                     }
                 };
                 let _ = opened.send(Ok(()));
-                while let Some(job) = queue.blocking_recv() {
-                    job(&mut session);
+                let mut waiting = None;
+                while let Some(first) = waiting.take().or_else(|| queue.blocking_recv()) {
+                    let jobs = gather(first, &mut queue, &mut waiting);
+                    session.work_off(jobs);
                 }
             })
             .map_err(|source| Error::File { path: at, source })?;
@@ -73,16 +128,52 @@ impl Worker {
         sync: Durability,
         work: impl FnOnce(&Transaction<'_>) -> Result<R, Error> + Send + 'static,
     ) -> Result<R, Error> {
+        self.wait_for(|tell| DatabaseJob::new(sync, work, tell)).await
+    }
+
+    /// The same in a transaction that other such work shares.
+    pub(super) async fn run_shared<R: Send + 'static>(
+        &self,
+        sync: Durability,
+        work: impl FnOnce(&Transaction<'_>) -> Result<R, Error> + Send + 'static,
+    ) -> Result<R, Error> {
+        self.wait_for(|tell| DatabaseJob::new(sync, work, tell).sharing()).await
+    }
+
+    async fn wait_for<R: Send + 'static>(
+        &self,
+        job: impl FnOnce(Box<dyn FnOnce(Result<R, Error>) + Send>) -> DatabaseJob,
+    ) -> Result<R, Error> {
         let (answer, result) = oneshot::channel();
         // The caller may be gone; the work is done all the same, as promised.
-        self.add(move |session| drop(answer.send(session.transact(sync, work)))).await?;
+        self.add(job(Box::new(|outcome| drop(answer.send(outcome))))).await?;
         result.await.map_err(|_| Error::Closed)?
     }
 
     /// Adds a job to the queue, and waits only for a place there.
-    pub(super) async fn add(&self, job: impl FnOnce(&mut Session) + Send + 'static) -> Result<(), Error> {
-        self.jobs.as_ref().ok_or(Error::Closed)?.send(Box::new(job)).await.map_err(|_| Error::Closed)
+    pub(super) async fn add(&self, job: DatabaseJob) -> Result<(), Error> {
+        self.jobs.as_ref().ok_or(Error::Closed)?.send(job).await.map_err(|_| Error::Closed)
     }
+}
+
+/// The jobs that share the first one's transaction. `waiting` gets the one behind them, if it does not.
+fn gather(
+    first: DatabaseJob,
+    queue: &mut mpsc::Receiver<DatabaseJob>,
+    waiting: &mut Option<DatabaseJob>,
+) -> VecDeque<DatabaseJob> {
+    let (shares, mut jobs) = (first.shares, VecDeque::from([first]));
+    while shares
+        && jobs.len() < JOB_QUEUE_LEN
+        && let Ok(job) = queue.try_recv()
+    {
+        if !job.shares {
+            *waiting = Some(job);
+            break;
+        }
+        jobs.push_back(job);
+    }
+    jobs
 }
 
 impl Drop for Worker {
@@ -109,11 +200,56 @@ impl Session {
         Ok(Self { connection, reads, synchronous: None })
     }
 
-    pub(super) fn transact<R>(
+    /// Does the jobs in their order, in one transaction as long as that lasts.
+    fn work_off(&mut self, mut jobs: VecDeque<DatabaseJob>) {
+        while !jobs.is_empty() {
+            let mut finished = Vec::with_capacity(jobs.len());
+            let committed = self.transact(&mut jobs, &mut finished);
+            for work in finished {
+                (work.tell)(committed.as_ref().copied().map_err(|error| Error::Sqlite(copy(error))));
+            }
+        }
+    }
+
+    /// Does jobs in one transaction, and commits it.
+    ///
+    /// # Errors
+    /// What `finished` got is undone, or the commit failed. Jobs that were not begun are left in `jobs`.
+    fn transact(
         &mut self,
-        sync: Durability,
-        work: impl FnOnce(&Transaction<'_>) -> Result<R, Error>,
-    ) -> Result<R, Error> {
+        jobs: &mut VecDeque<DatabaseJob>,
+        finished: &mut Vec<FinishedWork>,
+    ) -> Result<(), rusqlite::Error> {
+        let sync = jobs.iter().map(|job| job.sync).max().unwrap_or(Durability::Normal);
+        let writes = !self.reads;
+        let transaction = match self.begin(sync) {
+            Ok(transaction) => transaction,
+            Err(error) => {
+                finished.extend(jobs.drain(..).map(|job| (job.work)(Err(Error::Sqlite(copy(&error))))));
+                return Err(error);
+            }
+        };
+        let (share, mut names) = (jobs.len() > 1, Vec::new());
+        while let Some(job) = jobs.pop_front() {
+            let work = if share { in_savepoint(&transaction, job.work) } else { (job.work)(Ok(&transaction)) };
+            let failed = work.failure.as_ref().map(copy);
+            finished.push(work);
+            match failed {
+                None if writes => names.push(job.name),
+                None => {}
+                // A full disk and some other failures undo the whole transaction.
+                Some(failure) if transaction.is_autocommit() => return Err(failure),
+                Some(_) if !share => return Ok(()),
+                Some(_) => {}
+            }
+        }
+        names.iter().for_each(|name| crash::before(name));
+        transaction.commit()?;
+        names.iter().for_each(|name| crash::after(name));
+        Ok(())
+    }
+
+    fn begin(&mut self, sync: Durability) -> Result<Transaction<'_>, rusqlite::Error> {
         if self.synchronous != Some(sync) {
             // The setting cannot change inside a transaction.
             let level = match sync {
@@ -125,14 +261,43 @@ impl Session {
         }
         // A read-only connection takes no write lock.
         let behaviour = if self.reads { TransactionBehavior::Deferred } else { TransactionBehavior::Immediate };
-        let name = if self.reads { String::new() } else { crash::function(&work) };
-        let transaction = self.connection.transaction_with_behavior(behaviour)?;
-        let result = work(&transaction)?;
-        crash::before(&name);
-        transaction.commit()?;
-        crash::after(&name);
-        Ok(result)
+        self.connection.transaction_with_behavior(behaviour)
     }
+}
+
+/// Does a job so that its failure undoes nothing of the jobs before it.
+fn in_savepoint(transaction: &Transaction<'_>, work: BoxedWork) -> FinishedWork {
+    let say = |sql| transaction.prepare_cached(sql).and_then(|mut statement| statement.execute([]));
+    if let Err(error) = say("SAVEPOINT job") {
+        return work(Err(Error::Sqlite(error)));
+    }
+    let work = work(Ok(transaction));
+    // Without a transaction there is nothing left to undo.
+    if transaction.is_autocommit() {
+        return work;
+    }
+    let ended = match work.failure {
+        Some(_) => say("ROLLBACK TO job").and_then(|_| say("RELEASE job")),
+        None => say("RELEASE job"),
+    };
+    if ended.is_err() {
+        // Nobody may be told that half a job is done: then nothing of all is.
+        let _ = say("ROLLBACK");
+    }
+    work
+}
+
+/// The same failure, for one more caller.
+fn copy(error: &rusqlite::Error) -> rusqlite::Error {
+    match error {
+        rusqlite::Error::SqliteFailure(code, message) => rusqlite::Error::SqliteFailure(*code, message.clone()),
+        other => failure(&other.to_string()),
+    }
+}
+
+fn failure(message: &str) -> rusqlite::Error {
+    let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_ERROR);
+    rusqlite::Error::SqliteFailure(code, Some(message.to_owned()))
 }
 
 fn open(path: &Path) -> Result<Connection, Error> {
@@ -143,6 +308,8 @@ fn open(path: &Path) -> Result<Connection, Error> {
     connection.pragma_update(None, "foreign_keys", true)?;
     // Overwrites deleted data, because it is other people's. Costs a write for each page that becomes free.
     connection.pragma_update(None, "secure_delete", true)?;
+    // What a savepoint could bring back is kept in memory, not in a file elsewhere.
+    connection.pragma_update(None, "temp_store", "MEMORY")?;
     schema::migrate(&mut connection)?;
     hold_log_room(path);
     Ok(connection)
@@ -319,6 +486,65 @@ mod tests {
         for _ in 0..2 {
             assert!(matches!(Store::open(&path).await, Err(Error::NewerSchema { found: 99, .. })));
         }
+    }
+
+    /// Whether the job of this transaction shares it with others.
+    fn is_shared(tx: &Transaction<'_>) -> bool {
+        tx.execute_batch("RELEASE job; SAVEPOINT job").is_ok()
+    }
+
+    /// Does jobs that all wait behind one, and returns what each was told.
+    async fn together(store: &Store, bytes: &[i64]) -> Vec<Result<bool, Error>> {
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let held = store.lazily(move |_| Ok(wait.recv().is_ok()));
+        let jobs = bytes.iter().enumerate().map(|(place, bytes)| {
+            let (key, bytes) = (format!("job {place}"), *bytes);
+            store.step(Durability::Full, move |tx| {
+                let shared = is_shared(tx);
+                let sql = "INSERT INTO setting (key, value) VALUES (?1, json_quote(printf('%.*c', abs(?2), 'x')))";
+                tx.execute(sql, rusqlite::params![key, bytes])?;
+                if bytes < 0 { Err(Error::NoKey) } else { Ok(shared) }
+            })
+        });
+        let jobs = futures_util::future::join_all(jobs);
+        let (held, told, ()) = tokio::join!(held, jobs, async {
+            // All have been queued by the polls before this one.
+            go.send(()).expect("the thread waits");
+        });
+        assert!(held.expect("released"));
+        told
+    }
+
+    async fn keys(store: &Store) -> Vec<String> {
+        let keys = store.lazily(|tx| {
+            let mut statement = tx.prepare("SELECT key FROM setting WHERE key LIKE 'job %' ORDER BY key")?;
+            Ok(statement.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?)
+        });
+        keys.await.expect("read")
+    }
+
+    #[tokio::test]
+    async fn jobs_that_wait_together_share_a_transaction_and_one_that_fails_undoes_itself_alone() {
+        let home = tempfile::tempdir().expect("temporary folder");
+        let store = Store::open(home.path().join("deskgate.db")).await.expect("opens");
+        let told = together(&store, &[10, -10, 10]).await;
+        assert!(matches!(told.as_slice(), [Ok(true), Err(Error::NoKey), Ok(true)]), "{told:?}");
+        assert_eq!(keys(&store).await, ["job 0", "job 2"]);
+        assert!(!store.lazily(|tx| Ok(is_shared(tx))).await.expect("done"), "alone it needs no savepoint");
+    }
+
+    #[tokio::test]
+    async fn whoever_is_told_that_a_job_is_done_finds_it_also_where_the_disk_is_full() {
+        let home = tempfile::tempdir().expect("temporary folder");
+        let path = home.path().join("deskgate.db");
+        let store = Store::open(&path).await.expect("opens");
+        store.fill_up(true).await;
+        let told = together(&store, &[1, 1 << 20, 2, 3 << 20]).await;
+        assert!(matches!(told[1], Err(Error::Sqlite(_))), "{told:?}");
+        drop(store);
+        let store = Store::open(&path).await.expect("opens");
+        let kept: Vec<_> = (0..told.len()).filter(|place| told[*place].is_ok()).map(|n| format!("job {n}")).collect();
+        assert_eq!(keys(&store).await, kept);
     }
 
     #[tokio::test]

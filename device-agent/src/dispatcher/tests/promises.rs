@@ -272,6 +272,44 @@ async fn a_full_service_is_named_until_a_run_of_it_ends_and_no_slot_is_kept_from
 }
 
 #[tokio::test]
+async fn of_offers_that_come_together_as_many_are_taken_as_there_is_room_for() {
+    let mut device = TestDevice::new().await;
+    let (full, other) = (device.publish_as("Full", 1).await, device.publish_as("Other", 4).await);
+    let (mut peer, _) = device.connect().await;
+    assert_eq!(peer.ready().await, 2);
+    let offers = [full.offer("wait"), full.offer("wait"), other.offer("wait"), other.offer("wait")];
+    for offer in &offers {
+        peer.send(GatewayFrame::Offer(offer.clone())).await;
+    }
+    let attempt = 1;
+    let accept = |offer: &Offer| DeviceFrame::Accept { run_id: offer.run_id, attempt };
+    let refuse = |offer: &Offer| DeviceFrame::Refuse { run_id: offer.run_id, attempt, code: RefuseCode::Busy };
+    assert_eq!(peer.frame().await, accept(&offers[0]));
+    assert_eq!(peer.frame().await, accept(&offers[2]));
+    assert_eq!(
+        peer.full(&[]).await,
+        (0, vec![full.endpoint_id]),
+        "nothing is free, and it is said before the refusals"
+    );
+    assert_eq!(peer.frame().await, refuse(&offers[1]));
+    assert_eq!(peer.frame().await, refuse(&offers[3]));
+    // Their starts come together, and so do their ends.
+    for offer in [&offers[0], &offers[2]] {
+        peer.send(GatewayFrame::Start { run_id: offer.run_id, attempt }).await;
+    }
+    device.until("both execute", |status| status.runs.iter().all(|run| run.standing == ActiveRunState::Running)).await;
+    device.gate.send_replace(true);
+    let mut ended = [peer.finish().await.0, peer.finish().await.0];
+    ended.sort();
+    assert_eq!(ended, [offers[0].run_id, offers[2].run_id]);
+    for run_id in ended {
+        assert_eq!(device.ledger.of(run_id), [1]);
+        peer.send(GatewayFrame::Ack { run_id, attempt, through: 1 }).await;
+    }
+    device.until("both are settled", |status| status.runs.is_empty()).await;
+}
+
+#[tokio::test]
 async fn a_run_that_waits_for_its_owner_keeps_its_service_full_and_no_other() {
     let mut device = TestDevice::new().await;
     let (full, other) = (device.publish_as("Full", 1).await, device.publish_as("Other", 4).await);

@@ -23,6 +23,37 @@ async fn a_journal_that_cannot_be_written_refuses_offers_and_says_so() {
 }
 
 #[tokio::test]
+async fn offers_that_come_together_and_cannot_be_journalled_are_all_refused_and_their_slots_are_kept_back() {
+    let mut device = TestDevice::new().await;
+    let service = device.publish(4).await;
+    let (mut peer, _) = device.connect().await;
+    assert_eq!(peer.ready().await, 2);
+    device.process().store.fill_up(true).await;
+    let mut offers = [service.offer("say 1"), service.offer("say 1")];
+    for offer in &mut offers {
+        offer.input.text += &" x".repeat(100_000);
+        peer.send(GatewayFrame::Offer(offer.clone())).await;
+    }
+    let mut refused = Vec::new();
+    while refused.len() < offers.len() {
+        match soon("an answer", peer.from.recv()).await {
+            Some(DeviceFrame::Refuse { run_id, attempt: 1, code: RefuseCode::Busy }) => refused.push(run_id),
+            Some(DeviceFrame::Ready { slots: 0, .. }) => {}
+            other => panic!("a slot that is declared now would bring a run again at once: {other:?}"),
+        }
+    }
+    assert_eq!(refused, offers.each_ref().map(|offer| offer.run_id));
+    device.until("the problem is shown", |status| status.problem.is_some()).await;
+    device.process().store.fill_up(false).await;
+    device.until("the problem is gone", |status| status.problem.is_none()).await;
+    for offer in &mut offers {
+        offer.attempt = 2;
+        peer.start(offer).await;
+        peer.finish().await;
+    }
+}
+
+#[tokio::test]
 async fn a_definition_that_cannot_be_read_stops_its_own_service_only_and_is_called_by_its_name() {
     let mut device = TestDevice::new().await;
     let (damaged, sound) = (device.publish_as("Damaged", 4).await, device.publish(4).await);

@@ -370,7 +370,7 @@ async fn a_script_that_answers_at_once_goes_through_in_no_time() {
     times.sort();
     println!("execute(): p50 {:?}, p99 {:?}", times[100], times[198]);
     // A debug build on a busy machine: what most take says more about the machine.
-    assert!(times[20] < Duration::from_millis(5), "{:?}", times[20]);
+    assert!(times[20] < Duration::from_millis(25), "{:?}", times[20]);
 }
 
 #[tokio::test]
