@@ -66,7 +66,7 @@ BEGIN
 END $$;
 SELECT refill_run_queue();
 
--- What is kept here of plans could only mislead: with them a start read the whole queue instead of one run.
+-- They could only mislead: with them a start read the whole queue to find its one run.
 DROP INDEX runs_to_claim;
 DROP INDEX runs_offered;
 DROP INDEX runs_to_expire;

@@ -1,8 +1,8 @@
 //! Time-outs: offers without an answer, queue times that ran out, and the end of a device. What a
 //! lease that ran out does is in [`super::leases`].
 //!
-//! These are asked every second. What is due stands first in an index of the queue, and each run is found by its key: no
-//! statement leaves the planner an order of its own.
+//! These are asked every second. What is due in the queue stands first in an index of its own, and each run is found by its
+//! key, so that no plan reads the queue whole.
 
 use std::time::Duration;
 
