@@ -4,7 +4,7 @@
 //! intervals without a notification. Pieces of an assistant's message pass through here too: they go to the current
 //! listeners and are never stored.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use deskgate_protocol::control::MessageDelta;
@@ -169,6 +169,16 @@ impl ChangeNotifier {
     pub fn watch(&self, topic: Topic) -> Watcher {
         let receiver = self.lock().entry(topic).or_insert_with(|| watch::Sender::new(())).subscribe();
         Watcher { wake: self.clone(), topic, receiver }
+    }
+
+    /// The devices for whose work somebody in this process waits.
+    pub fn watched_devices(&self) -> Vec<DeviceId> {
+        let of = |topic: &Topic| match topic {
+            Topic::Queue(device_id) | Topic::Control(device_id) => Some(*device_id),
+            Topic::Session(_) | Topic::Run(_) => None,
+        };
+        let devices: HashSet<_> = self.lock().keys().filter_map(of).collect();
+        devices.into_iter().collect()
     }
 
     /// The number of registered watchers in this process.

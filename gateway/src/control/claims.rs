@@ -14,8 +14,8 @@ use crate::notify::{Topic, Watcher};
 use crate::store::attempts::ServiceRoom;
 use crate::store::leases::SessionKey;
 
-/// Hints can be lost, so the queue is polled this often while there is capacity.
-const QUEUE_POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// The pause before a queue that could not be read is read again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Runs in one claim.
 const MAX_CLAIM_RUNS: u32 = 32;
 
@@ -49,7 +49,7 @@ pub(super) async fn offer(
             Ok(offers) => offers,
             Err(error) => {
                 tracing::warn!(device_id = %session.device_id, %error, "the queue could not be read");
-                tokio::time::sleep(QUEUE_POLL_INTERVAL).await;
+                tokio::time::sleep(RETRY_INTERVAL).await;
                 continue;
             }
         };
@@ -72,10 +72,8 @@ pub(super) async fn offer(
 #[derive(Debug, Default)]
 struct QueueView {
     passed: Option<Vec<EndpointId>>,
-    /// When a hint counts again, after a look through many runs, ...
+    /// When a hint counts again, after a look through many runs.
     rested_at: Option<Instant>,
-    /// ... and when the queue is looked through without one.
-    poll_at: Option<Instant>,
 }
 
 impl QueueView {
@@ -95,19 +93,15 @@ impl QueueView {
                 let rest = if room.full.is_empty() { Duration::ZERO } else { (now - began) * (SCAN_TIME_SHARE - 1) };
                 self.passed = Some(room.full.clone());
                 self.rested_at = Some(now + rest);
-                self.poll_at = Some(now + rest.max(QUEUE_POLL_INTERVAL));
             }
         }
     }
 
     /// Waits until the queue may hold something else. Cancel-safe.
     async fn news(&mut self, queue: &mut Watcher) {
-        let (Some(rested_at), Some(poll_at)) = (self.rested_at, self.poll_at) else { return };
+        let Some(rested_at) = self.rested_at else { return };
         tokio::time::sleep_until(rested_at).await;
-        tokio::select! {
-            () = queue.changed() => {}
-            () = tokio::time::sleep_until(poll_at) => {}
-        }
+        queue.changed().await;
         *self = Self::default();
     }
 }

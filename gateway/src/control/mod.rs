@@ -10,6 +10,8 @@
 //! | `wire` | frames in and out of the WebSocket |
 //! | `capacity` | what the device declared, and what is left of it |
 //! | `claims` | offers, as many as the device has capacity for |
+//! | [`looks`] | one look a second for what waits for any device |
+//! | [`renewals`] | the leases of all sessions, renewed together |
 //! | `orders` | control operations on their way to the device |
 //! | `events` | a device's events of a run, as they are stored |
 //! | `recorder` | the device's reports, written in their order and acknowledged |
@@ -26,11 +28,13 @@ mod claims;
 mod credential;
 mod events;
 mod handshake;
+pub mod looks;
 mod management;
 mod orders;
 mod progress;
 mod recalls;
 mod recorder;
+pub mod renewals;
 pub mod service;
 mod session;
 pub mod socket;

@@ -10,8 +10,8 @@ use crate::notify::Topic;
 use crate::store::leases::SessionKey;
 use crate::store::operations::OrderSelection;
 
-/// Hints can be lost, so open operations are polled this often.
-const ORDER_POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// The pause before operations that could not be read are read again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Sends open operations to the device until the session ends.
 pub(super) async fn deliver(service: ControlService, session: SessionKey, frames: mpsc::Sender<GatewayFrame>) {
@@ -32,9 +32,10 @@ pub(super) async fn deliver(service: ControlService, session: SessionKey, frames
                 tracing::warn!(device_id = %session.device_id, %error, "operations could not be read");
                 // They may be marked as delivered although the device has not read them.
                 which = OrderSelection::All;
+                tokio::time::sleep(RETRY_INTERVAL).await;
+                continue;
             }
         }
-        // After a change or a timeout alike, it is time to poll.
-        let _ = tokio::time::timeout(ORDER_POLL_INTERVAL, watcher.changed()).await;
+        watcher.changed().await;
     }
 }

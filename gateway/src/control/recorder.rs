@@ -1,6 +1,7 @@
 //! The device's reports, written in their order and acknowledged when durable.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use deskgate_protocol::control::{GatewayFrame, RevokeCode};
@@ -13,8 +14,8 @@ use super::service::ControlService;
 use crate::store::attempts::{AttemptRecord, AttemptUpdate, RecordOutcome};
 use crate::store::leases::SessionKey;
 
-/// Records in one commit.
-const MAX_BATCH_RECORDS: usize = 64;
+/// Reports of a session that are written together.
+const MAX_BATCH_REPORTS: usize = 128;
 /// How often a commit is tried before the session ends. Repeats are safe: records that are stored already are
 /// recognised.
 const MAX_COMMIT_ATTEMPTS: u32 = 3;
@@ -73,11 +74,11 @@ pub(super) async fn record(
     mut queue: mpsc::Receiver<DeviceReport>,
     frames: mpsc::Sender<GatewayFrame>,
 ) -> RecorderError {
-    let mut batch = Vec::with_capacity(MAX_BATCH_RECORDS);
+    let mut batch = Vec::with_capacity(MAX_BATCH_REPORTS);
     let mut kept = ReofferQueue::default();
     loop {
         let answers = tokio::select! {
-            received = queue.recv_many(&mut batch, MAX_BATCH_RECORDS) => match received {
+            received = queue.recv_many(&mut batch, MAX_BATCH_REPORTS) => match received {
                 0 => return RecorderError::SessionEnded,
                 _ => write_all(&service, session, batch.drain(..), &mut kept).await,
             },
@@ -166,6 +167,7 @@ async fn write(
     records: Vec<AttemptRecord>,
     kept: &mut ReofferQueue,
 ) -> Result<Vec<GatewayFrame>, RecorderError> {
+    let records: Arc<[_]> = records.into();
     let mut answers = Vec::new();
     for (record, result) in records.iter().zip(commit(service, session, &records).await?) {
         match result {
@@ -185,13 +187,13 @@ async fn write(
 async fn commit(
     service: &ControlService,
     session: SessionKey,
-    records: &[AttemptRecord],
+    records: &Arc<[AttemptRecord]>,
 ) -> Result<Vec<RecordOutcome>, RecorderError> {
     if records.is_empty() {
         return Ok(Vec::new());
     }
     for left in (0..MAX_COMMIT_ATTEMPTS).rev() {
-        match service.store.record(session, records, service.limits.retention).await {
+        match service.reports.record(session, records.clone()).await {
             Ok(results) => return Ok(results),
             Err(error) => {
                 tracing::warn!(device_id = %session.device_id, %error, left, "reports of the device could not be written");
@@ -216,17 +218,20 @@ async fn offer_again(
     }
 }
 
-/// Consecutive events of one attempt become one record.
+/// Consecutive events of one attempt become one record, whatever of other runs came between them.
 fn gather(batch: impl Iterator<Item = AttemptRecord>) -> Vec<AttemptRecord> {
     let mut records: Vec<AttemptRecord> = Vec::new();
-    for record in batch {
-        if let (AttemptUpdate::Events { first, events }, Some(last)) = (&record.what, records.last_mut())
-            && (last.run_id, last.attempt) == (record.run_id, record.attempt)
+    let mut last_of_run: HashMap<RunId, usize> = HashMap::new();
+    for mut record in batch {
+        let last = last_of_run.get(&record.run_id).map(|place| &mut records[*place]);
+        if let (AttemptUpdate::Events { first, events }, Some(last)) = (&mut record.what, last)
+            && last.attempt == record.attempt
             && let AttemptUpdate::Events { first: begin, events: gathered } = &mut last.what
             && begin.checked_add(gathered.len() as u64) == Some(*first)
         {
-            gathered.extend_from_slice(events);
+            gathered.append(events);
         } else {
+            last_of_run.insert(record.run_id, records.len());
             records.push(record);
         }
     }
@@ -327,13 +332,13 @@ mod tests {
     }
 
     #[test]
-    fn only_dense_neighbours_of_one_attempt_are_gathered() {
+    fn dense_events_of_one_attempt_are_gathered_unless_something_of_it_is_between_them() {
         let (one, other) = (RunId::new(), RunId::new());
         let batch = [events(one, 1, 1), events(one, 2, 2), events(other, 1, 1), events(one, 4, 1), events(one, 9, 1)];
-        assert_eq!(
-            gather(batch.into_iter()),
-            [events(one, 1, 3), events(other, 1, 1), events(one, 4, 1), events(one, 9, 1)]
-        );
+        assert_eq!(gather(batch.into_iter()), [events(one, 1, 4), events(other, 1, 1), events(one, 9, 1)]);
+        let between = AttemptRecord { run_id: one, attempt: 1, what: AttemptUpdate::Reconcile };
+        let batch = [events(one, 1, 1), between, events(one, 2, 1)];
+        assert_eq!(gather(batch.clone().into_iter()), batch);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use deskgate_protocol::identity::PublicKey;
 use deskgate_protocol::{DeviceId, GatewayId};
 use tokio_util::sync::CancellationToken;
 
+use super::renewals::Renewals;
 use crate::domain::CallerLimits;
 use crate::domain::accounts::Grant;
 use crate::domain::admission::AdmissionService;
@@ -14,6 +15,7 @@ use crate::domain::devices::{ExpectedServer, SessionTimings};
 use crate::encryption::DataCipher;
 use crate::hosted::TokenVerifier;
 use crate::store::Store;
+use crate::store::attempts::Reports;
 use crate::tunnel::HostKeys;
 
 /// What every session needs.
@@ -21,6 +23,10 @@ use crate::tunnel::HostKeys;
 pub struct ControlService {
     /// The database.
     pub store: Store,
+    /// The entrance for what devices report.
+    pub reports: Reports,
+    /// The entrance for the renewals of leases.
+    pub renewals: Renewals,
     /// This gateway's identifier.
     pub gateway_id: GatewayId,
     /// The times of a session.

@@ -410,7 +410,7 @@ impl DeviceSession<'_> {
 }
 
 async fn renew(service: ControlService, session: SessionKey) -> Result<bool, StoreError> {
-    service.store.renew_session(session, service.clocks.lease).await
+    service.renewals.renew(session).await
 }
 
 async fn current(service: ControlService, session: SessionKey) -> Result<bool, StoreError> {

@@ -4,11 +4,11 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::management::Scope;
 use deskgate_protocol::run::Run;
 use deskgate_protocol::{EndpointId, RunId};
@@ -147,9 +147,13 @@ pub(super) async fn read(
         Duration::ZERO => runs::read(&api.store, &caller, run_id, wait).await?,
         _ => changed(&api, &caller, run_id, wait).await?,
     };
-    let etag = etag(&run)?;
+    let record = serde_json::to_vec(&run).map_err(|_| Refusal::Internal)?;
+    let etag = etag(&record);
     let unchanged = headers.get_all(header::IF_NONE_MATCH).iter().any(|sent| names(sent, &etag));
-    let mut response = if unchanged { StatusCode::NOT_MODIFIED.into_response() } else { Json(run).into_response() };
+    let mut response = match unchanged {
+        true => StatusCode::NOT_MODIFIED.into_response(),
+        false => ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], record).into_response(),
+    };
     response.headers_mut().insert(header::ETAG, etag);
     Ok(response)
 }
@@ -169,11 +173,10 @@ pub(super) fn identifier<T: FromStr>(path: Result<Path<String>, PathRejection>) 
     path.ok().and_then(|Path(text)| text.parse().ok()).ok_or(Refusal::NotFound)
 }
 
-/// A weak validator over the whole record.
-fn etag(run: &Run) -> Result<HeaderValue, Refusal> {
-    let digest = deskgate_protocol::canonical::Sha256Digest::of_json(run).map_err(|_| Refusal::Internal)?;
-    let text = format!("W/\"{}\"", &digest.to_string()[..32]);
-    Ok(HeaderValue::from_str(&text).expect("hexadecimal digits in quotes"))
+/// A weak validator over the whole record, as it is sent.
+fn etag(record: &[u8]) -> HeaderValue {
+    let text = format!("W/\"{}\"", &Sha256Digest::of(record).to_string()[..32]);
+    HeaderValue::from_str(&text).expect("hexadecimal digits in quotes")
 }
 
 /// Whether an If-None-Match names this validator: a list of them, or `*` (RFC 9110, section 13.1.2).

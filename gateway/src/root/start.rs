@@ -20,6 +20,8 @@ use crate::admin::state::AdminService;
 use crate::callbacks::send::CallbackSender;
 use crate::callbacks::worker;
 use crate::config::AcmeSettings;
+use crate::control::looks;
+use crate::control::renewals::Renewals;
 use crate::control::service::ControlService;
 use crate::domain::access::Access;
 use crate::domain::admission::AdmissionService;
@@ -37,6 +39,7 @@ use crate::http::server::{self, ListenerAccess};
 use crate::notify::ChangeNotifier;
 use crate::ops::Ops;
 use crate::store::admissions::Admissions;
+use crate::store::attempts::Reports;
 use crate::store::cluster::{self, Cluster};
 use crate::store::{Database, DatabaseOpenError, Store};
 use crate::tls::ServerTls;
@@ -102,8 +105,11 @@ impl Gateway {
         let scribe = PayloadBuilder::new(store.clone(), cipher.clone());
         let admissions = Admissions::start(&store, &works, settings.limits.concurrent_commits);
         let admission = AdmissionService::new(store.clone(), admissions, &settings.limits);
+        let reports = Reports::start(&store, &works, settings.limits.concurrent_commits, settings.limits.retention);
         let service = ControlService {
             store: store.clone(),
+            reports,
+            renewals: Renewals::start(&store, &works, settings.clocks),
             gateway_id,
             clocks: settings.clocks,
             admission,
@@ -128,6 +134,7 @@ impl Gateway {
             works.stopping(),
         );
         works.spawn("upkeep", upkeep);
+        works.spawn("looks", looks::look(store.clone(), works.stopping()));
         let clocks = worker::DeliveryTimings {
             lease: worker::DeliveryTimings::DEFAULT_LEASE,
             retention: settings.limits.retention,

@@ -3,6 +3,7 @@
 //! A session is begun by raising the device's epoch, which is the fence of everything it does. Its lease is renewed with
 //! every answered heartbeat. A lease that ran out ends no run: its started runs wait for the device, or their owner.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use deskgate_protocol::identity::PublicKey;
@@ -18,7 +19,7 @@ use super::{Error, Store, commit, with_timeout};
 use crate::notify::Topic;
 
 /// One session of one device; the fence of everything it does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SessionKey {
     /// The device.
     pub device_id: DeviceId,
@@ -107,18 +108,51 @@ impl Store {
         Ok(begun)
     }
 
-    /// Extends a session's lease. False when the session is no longer the device's newest, the device was revoked, or
-    /// the lease ran out and its runs may have been given up.
+    /// Extends the leases of sessions, and returns those whose were. The others are no longer the newest session of
+    /// their device, the device was revoked, or the lease ran out and its runs may have been given up.
     ///
     /// # Errors
     /// The database does not answer, or refuses the statement.
-    pub async fn renew_session(&self, session: SessionKey, lease: Duration) -> Result<bool, Error> {
-        let sql = "-- leases::renew_session
-            UPDATE devices SET last_seen_at = now(), lease_expires_at = now() + make_interval(secs => $3)
-            WHERE device_id = $1 AND epoch = $2 AND revoked_at IS NULL AND lease_expires_at > now() RETURNING 1";
-        let params: [&(dyn ToSql + Sync); 3] =
-            [&session.device_id.uuid(), &session.epoch_column(), &lease.as_secs_f64()];
-        Ok(!self.relaxed_rows(sql, &params).await?.is_empty())
+    pub async fn renew_sessions(&self, sessions: &[SessionKey], lease: Duration) -> Result<HashSet<SessionKey>, Error> {
+        // One order for all, so that two gateways never wait for each other.
+        let sql = "-- leases::renew_sessions
+            UPDATE devices d SET last_seen_at = now(), lease_expires_at = now() + make_interval(secs => $3)
+            FROM (SELECT * FROM unnest($1::uuid[], $2::bigint[]) AS s (device_id, epoch) ORDER BY device_id) s
+            WHERE d.device_id = s.device_id AND d.epoch = s.epoch AND d.revoked_at IS NULL AND d.lease_expires_at > now()
+            RETURNING d.device_id, d.epoch";
+        let devices: Vec<_> = sessions.iter().map(|session| session.device_id.uuid()).collect();
+        let epochs: Vec<_> = sessions.iter().map(|session| session.epoch_column()).collect();
+        let rows = self.relaxed_rows(sql, &[&devices, &epochs, &lease.as_secs_f64()]).await?;
+        rows.iter().map(session_of).collect()
+    }
+
+    /// What waits for these devices: their queues with runs that nobody is offered, and operations that their newest
+    /// session was not sent.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
+    pub async fn waiting_work(&self, devices: &[DeviceId]) -> Result<Vec<Topic>, Error> {
+        // Lateral and limited: however much waits, each is one step down an index.
+        let sql = "-- leases::waiting_work
+            SELECT s.device_id, q.waits, o.waits
+            FROM unnest($1::uuid[]) AS s (device_id) JOIN LATERAL (
+                SELECT epoch FROM devices WHERE device_id = s.device_id LIMIT 1) d ON true
+            LEFT JOIN LATERAL (
+                SELECT true AS waits FROM run_queue WHERE device_id = s.device_id AND offered_until IS NULL LIMIT 1) q ON true
+            LEFT JOIN LATERAL (
+                SELECT true AS waits FROM control_operations
+                WHERE device_id = s.device_id AND completed_at IS NULL AND delivered_epoch IS DISTINCT FROM d.epoch
+                LIMIT 1) o ON true
+            WHERE q.waits OR o.waits";
+        let devices: Vec<_> = devices.iter().map(|device_id| device_id.uuid()).collect();
+        let mut waiting = Vec::new();
+        for row in self.relaxed_rows(sql, &[&devices]).await? {
+            let device_id = DeviceId::from(row.try_get::<_, uuid::Uuid>(0)?);
+            let (queued, ordered): (Option<bool>, Option<bool>) = (row.try_get(1)?, row.try_get(2)?);
+            waiting.extend(queued.map(|_| Topic::Queue(device_id)));
+            waiting.extend(ordered.map(|_| Topic::Control(device_id)));
+        }
+        Ok(waiting)
     }
 
     /// Whether a session is still its device's newest, and the device not revoked.
@@ -202,4 +236,9 @@ fn held_run(row: &Row) -> Result<HeldRun, Error> {
         stopping: row.try_get(4)?,
         is_reoffered: row.try_get(5)?,
     })
+}
+
+fn session_of(row: &Row) -> Result<SessionKey, Error> {
+    let epoch: i64 = row.try_get("epoch")?;
+    Ok(SessionKey { device_id: row.try_get::<_, uuid::Uuid>("device_id")?.into(), epoch: epoch.unsigned_abs() })
 }

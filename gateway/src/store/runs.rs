@@ -31,8 +31,8 @@ pub struct StoredRun {
     pub model_is_unavailable: bool,
 }
 
-/// Positions in the queue are counted up to here.
-const MAX_QUEUE_POSITION: i64 = 1000;
+/// Positions in the queue are counted up to here: a caller who polls has each of them read.
+const MAX_QUEUE_POSITION: i64 = 100;
 
 fn select(more: &str) -> String {
     format!(

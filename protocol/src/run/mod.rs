@@ -80,7 +80,7 @@ pub struct Run {
     pub receipt: Option<String>,
     /// The caller's own labels.
     pub metadata: BTreeMap<String, String>,
-    /// Runs before it in the device's queue, while it is not started; counted up to 1,000.
+    /// Runs before it in the device's queue, while it is not started; counted up to 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_position: Option<u32>,
     /// The number of its newest event.

@@ -4,9 +4,9 @@ use deadpool_postgres::GenericClient;
 use deskgate_protocol::run::{EventType, RunState};
 use deskgate_protocol::{ApprovalId, EventId, Timestamp};
 use serde_json::Value;
-use tokio_postgres::Row;
 
-use super::{AttemptFence, one};
+use super::Change;
+use super::batches::ReportedRecord;
 use crate::store::Error;
 
 /// A request for approval that the device has opened or closed.
@@ -38,7 +38,7 @@ impl Approval {
 }
 
 /// Closing a request that is not the open one changes no state. A device may keep a request open for at most a week.
-pub(super) const APPROVAL_SQL: &str = "-- attempts::approval
+const APPROVAL_SQL: &str = "-- attempts::approval
     WITH moved AS (
         UPDATE runs SET device_seq = $5, last_sequence = last_sequence + 1,
             state = CASE WHEN state = $8 AND ($7::timestamptz IS NOT NULL OR open_approval = $6) THEN $9 ELSE state END,
@@ -49,21 +49,21 @@ pub(super) const APPROVAL_SQL: &str = "-- attempts::approval
             AND device_seq = $5::bigint - 1
         RETURNING run_id, last_sequence)
     INSERT INTO run_events (run_id, sequence, event_id, type, data)
-    SELECT run_id, last_sequence, $10, $11, $12::text::json FROM moved RETURNING 1";
+    SELECT run_id, last_sequence, $10, $11, $12::text::json FROM moved RETURNING NULL::float8";
 
 /// Stores the device's event `seq`, which opens or closes a request.
 pub(super) async fn store(
     client: &impl GenericClient,
-    fence: &AttemptFence<'_>,
+    reported: ReportedRecord<'_>,
     seq: u64,
     approval: &Approval,
-) -> Result<Option<Row>, Error> {
+) -> Result<Option<Change>, Error> {
     let seq = i64::try_from(seq).unwrap_or(i64::MAX);
     let (approval_id, until) = (approval.approval_id.uuid(), approval.open_until.map(|until| until.0));
     let (from, to) = approval.step();
     let (event_id, kind, data) = (EventId::new().uuid(), approval.event(), approval.data.to_string());
     let (from, to, kind) = (from.as_str(), to.as_str(), kind.as_str());
-    one(client, APPROVAL_SQL, fence, &[&seq, &approval_id, &until, &from, &to, &event_id, &kind, &data]).await
+    reported.one(client, APPROVAL_SQL, &[&seq, &approval_id, &until, &from, &to, &event_id, &kind, &data]).await
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use deskgate_protocol::control::RevokeCode;
 use deskgate_protocol::run::{EventType, RunState};
 
+use super::batches::ReportedRecord;
 use super::{AttemptRecord, AttemptUpdate, RecordOutcome, write};
 use crate::store::columns::word;
 use crate::store::leases::SessionKey;
@@ -14,12 +15,12 @@ impl Store {
     /// Stores a start that could not be stored a moment ago. Returns whether it could be now.
     async fn start_after_all(&self, session: SessionKey, record: &AttemptRecord) -> Result<bool, Error> {
         let client = self.client().await?;
-        let written = write(&*client, session, record, Duration::ZERO).await?;
+        let change = write(&*client, ReportedRecord { session, record }, Duration::ZERO).await?;
         client.give_back();
-        if let Some(row) = &written {
-            self.count(&record.what, row)?;
+        if let Some(change) = change {
+            self.count(&record.what, change);
         }
-        Ok(written.is_some())
+        Ok(change.is_some())
     }
 
     /// Why a record changed nothing.

@@ -13,13 +13,17 @@
 //! | `ends` | the end of a run |
 //! | `reconnects` | the device is back, and held the run |
 //! | `explain` | why a record changed nothing |
+//! | `batches` | the records of many runs in a few statements |
+//! | `reports` | the entrance: what sessions report at the same moment shares a commit |
 
 mod approvals;
+mod batches;
 mod ends;
 mod events;
 mod explain;
 mod offers;
 mod reconnects;
+mod reports;
 mod starts;
 
 use std::time::Duration;
@@ -28,13 +32,14 @@ use deadpool_postgres::GenericClient;
 use deskgate_protocol::RunId;
 use deskgate_protocol::control::RevokeCode;
 use deskgate_protocol::run::{EventType, Outcome, RunState};
-use futures_util::future::try_join_all;
 use serde_json::Value;
-use tokio_postgres::Row;
-use tokio_postgres::types::ToSql;
 
 pub use approvals::Approval;
 pub use offers::ServiceRoom;
+pub use reports::Reports;
+
+use batches::ReportedRecord;
+use ends::RunEnding;
 
 use super::leases::SessionKey;
 use super::{Error, Store, commit, with_timeout};
@@ -117,28 +122,15 @@ pub enum RecordOutcome {
     Kept,
 }
 
-/// Run, attempt, device and epoch: the first four parameters of every statement that stores a record.
-type AttemptFence<'a> = [&'a (dyn ToSql + Sync); 4];
-
-impl AttemptUpdate {
-    fn statement(&self) -> &'static str {
-        match self {
-            Self::Start => starts::START_SQL,
-            Self::Return => starts::RETURN_SQL,
-            Self::Events { .. } => events::STORE_EVENTS_SQL,
-            Self::Approval { .. } => approvals::APPROVAL_SQL,
-            Self::End { .. } | Self::Mismatch => ends::END_SQL,
-            Self::Reconcile => reconnects::RECONCILE_SQL,
-            Self::Lose => reconnects::LOSE_SQL,
-            Self::Restart | Self::RunAgain => reconnects::RESTART_SQL,
-            Self::Unknown => reconnects::MARK_UNKNOWN_SQL,
-            Self::Cancel { .. } => reconnects::CANCEL_SQL,
-        }
-    }
+/// The change that a record made.
+#[derive(Clone, Copy, Debug, Default)]
+struct Change {
+    /// How long the run waited for its start, or took until its end; other records have none.
+    seconds: Option<f64>,
 }
 
 impl Store {
-    /// Stores records in their order, in one commit, and returns the outcome of each.
+    /// Stores a session's records in their order, in one commit, and returns the outcome of each.
     ///
     /// # Errors
     /// The database failed; the records may or may not be stored.
@@ -148,107 +140,93 @@ impl Store {
         records: &[AttemptRecord],
         retention: Duration,
     ) -> Result<Vec<RecordOutcome>, Error> {
+        let reported: Vec<_> = records.iter().map(|record| ReportedRecord { session, record }).collect();
+        let changes = self.write(&reported, retention).await?;
+        self.outcomes(session, records, changes).await
+    }
+
+    /// Stores records of any sessions in one commit, and returns the change of each; `None` when it changed nothing.
+    async fn write(&self, records: &[ReportedRecord<'_>], retention: Duration) -> Result<Vec<Option<Change>>, Error> {
         let written = with_timeout(async {
             let mut client = self.client().await?;
             if let [record] = records {
                 crash::before("attempts::record");
-                let written = write(&*client, session, record, retention).await?;
+                let change = write(&*client, *record, retention).await?;
                 crash::after("attempts::record");
                 client.give_back();
-                return Ok(vec![written]);
+                return Ok(vec![change]);
             }
             let transaction = client.transaction().await?;
-            // Once every statement is prepared, they are sent one after the other without waiting, and executed in this
-            // order.
-            for record in records {
-                transaction.prepare_cached(record.what.statement()).await?;
-            }
-            let written =
-                try_join_all(records.iter().map(|record| write(&transaction, session, record, retention))).await?;
+            let changes = batches::write_all(&transaction, records, retention).await?;
             commit(transaction, "attempts::record").await?;
             client.give_back();
-            Ok(written)
-        })
-        .await?;
-        let mut results = Vec::with_capacity(records.len());
-        for (record, written) in records.iter().zip(written) {
+            Ok(changes)
+        });
+        self.note(written.await)
+    }
+
+    /// Tells of a session's records that are committed, and what became of each.
+    async fn outcomes(
+        &self,
+        session: SessionKey,
+        records: &[AttemptRecord],
+        changes: Vec<Option<Change>>,
+    ) -> Result<Vec<RecordOutcome>, Error> {
+        let mut outcomes = Vec::with_capacity(records.len());
+        for (record, change) in records.iter().zip(changes) {
             self.notifier().notify(Topic::Run(record.run_id));
             if matches!(record.what, AttemptUpdate::Return) {
                 self.notifier().notify(Topic::Queue(session.device_id));
             }
-            results.push(match written {
-                Some(row) => {
-                    self.count(&record.what, &row)?;
+            outcomes.push(match change {
+                Some(change) => {
+                    self.count(&record.what, change);
                     RecordOutcome::Done
                 }
                 None => self.explain(session, record).await?,
             });
         }
-        Ok(results)
+        Ok(outcomes)
     }
 
-    /// Counts a start or an end, whose statements return the duration. A run that was to run again may have been
-    /// cancelled.
-    fn count(&self, what: &AttemptUpdate, row: &Row) -> Result<(), Error> {
-        match what {
-            AttemptUpdate::Start => {
-                if let Some(seconds) = row.try_get::<_, Option<f64>>(0)? {
-                    self.metrics().run_started(seconds);
-                }
-            }
-            AttemptUpdate::End { outcome, .. } => self.metrics().run_ended(outcome.state().as_str(), row.try_get(0)?),
-            AttemptUpdate::Mismatch => self.metrics().run_ended(RunState::Failed.as_str(), row.try_get(0)?),
-            AttemptUpdate::Cancel { .. } | AttemptUpdate::RunAgain => {
-                if let Some(seconds) = row.try_get::<_, Option<f64>>(0)? {
-                    self.metrics().run_ended(RunState::Cancelled.as_str(), Some(seconds));
-                }
-            }
+    /// Counts a start or an end. A run that was to run again may have been cancelled.
+    fn count(&self, what: &AttemptUpdate, change: Change) {
+        let ended = |state: RunState| self.metrics().run_ended(state.as_str(), change.seconds);
+        match (what, change.seconds) {
+            (AttemptUpdate::Start, Some(seconds)) => self.metrics().run_started(seconds),
+            (AttemptUpdate::End { outcome, .. }, _) => ended(outcome.state()),
+            (AttemptUpdate::Mismatch, _) => ended(RunState::Failed),
+            (AttemptUpdate::Cancel { .. } | AttemptUpdate::RunAgain, Some(_)) => ended(RunState::Cancelled),
             _ => {}
         }
-        Ok(())
     }
 }
 
-/// Executes the one statement of a record; `None` when it changed nothing.
+/// Executes one record by itself; `None` when it changed nothing.
 async fn write(
     client: &impl GenericClient,
-    session: SessionKey,
-    record: &AttemptRecord,
+    reported: ReportedRecord<'_>,
     retention: Duration,
-) -> Result<Option<Row>, Error> {
-    let run_id = record.run_id.uuid();
-    let attempt = i32::try_from(record.attempt).unwrap_or(i32::MAX);
-    let (device_id, epoch) = (session.device_id.uuid(), session.epoch_column());
-    let fence: AttemptFence<'_> = [&run_id, &attempt, &device_id, &epoch];
-    match &record.what {
-        AttemptUpdate::Start => starts::start(client, &fence).await,
-        AttemptUpdate::Return => one(client, starts::RETURN_SQL, &fence, &[]).await,
-        AttemptUpdate::Events { first, events } => events::store(client, &fence, *first, events).await,
-        AttemptUpdate::Approval { seq, approval } => approvals::store(client, &fence, *seq, approval).await,
+) -> Result<Option<Change>, Error> {
+    match &reported.record.what {
+        AttemptUpdate::Start => starts::start_one(client, reported).await,
+        AttemptUpdate::Return => starts::return_offer(client, reported).await,
+        AttemptUpdate::Events { .. } => Ok(events::store(client, &[reported]).await?.into_values().next()),
+        AttemptUpdate::Approval { seq, approval } => approvals::store(client, reported, *seq, approval).await,
         AttemptUpdate::End { seq, outcome, receipt } => {
-            ends::end(client, &fence, Some(*seq), outcome, receipt.as_deref(), retention).await
+            let ending = RunEnding { reported, seq: Some(*seq), outcome, receipt: receipt.as_deref(), events: &[] };
+            ends::end(client, ending, retention).await
         }
-        AttemptUpdate::Mismatch => ends::mismatch(client, &fence, retention).await,
-        AttemptUpdate::Reconcile => reconnects::reconcile(client, &fence).await,
-        AttemptUpdate::Lose => reconnects::lose(client, &fence).await,
-        AttemptUpdate::Cancel { .. } => reconnects::cancel(client, &fence, retention).await,
-        AttemptUpdate::Restart => reconnects::restart(client, &fence).await,
-        AttemptUpdate::Unknown => reconnects::unknown(client, &fence).await,
-        AttemptUpdate::RunAgain => reconnects::run_again(client, &fence, retention).await,
+        AttemptUpdate::Mismatch => ends::mismatch(client, reported, retention).await,
+        AttemptUpdate::Reconcile => reconnects::reconcile(client, reported).await,
+        AttemptUpdate::Lose => reconnects::lose(client, reported).await,
+        AttemptUpdate::Cancel { .. } => reconnects::cancel(client, reported, retention).await,
+        AttemptUpdate::Restart => reconnects::restart(client, reported).await,
+        AttemptUpdate::Unknown => reconnects::unknown(client, reported).await,
+        AttemptUpdate::RunAgain => reconnects::run_again(client, reported, retention).await,
     }
 }
 
 fn words(states: impl IntoIterator<Item = RunState>) -> Vec<&'static str> {
     states.into_iter().map(RunState::as_str).collect()
-}
-
-async fn one(
-    client: &impl GenericClient,
-    sql: &str,
-    fence: &AttemptFence<'_>,
-    rest: &[&(dyn ToSql + Sync)],
-) -> Result<Option<Row>, Error> {
-    let statement = client.prepare_cached(sql).await?;
-    let params: Vec<&(dyn ToSql + Sync)> = fence.iter().chain(rest).copied().collect();
-    Ok(client.query(&statement, &params).await?.into_iter().next())
 }

@@ -2,8 +2,10 @@
 
 mod admissions;
 mod approvals;
+mod batches;
 mod claims;
 mod fences;
+mod looks;
 mod model;
 mod plans;
 mod queue;
@@ -13,6 +15,8 @@ mod sleep;
 mod statements;
 mod unknown;
 mod upkeep;
+
+use std::time::Duration;
 
 use deskgate_gateway::domain::quotas::Quotas;
 use deskgate_gateway::notify::ChangeNotifier;
@@ -94,6 +98,11 @@ impl TestStore {
     ) -> RecordOutcome {
         let record = AttemptRecord { run_id, attempt, what };
         self.store.record(session, &[record], LONG_LEASE).await.expect("written")[0]
+    }
+
+    /// Whether the session's lease is extended.
+    pub(crate) async fn renew(&self, session: SessionKey, lease: Duration) -> bool {
+        self.store.renew_sessions(&[session], lease).await.expect("written").contains(&session)
     }
 
     /// The run's row: state, number of its offer, and last sequence.

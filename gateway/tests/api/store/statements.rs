@@ -153,10 +153,11 @@ async fn every_statement_is_understood_by_the_database() {
     done(&["accounts::one_at_a_time", "accounts::pair"]);
 
     let (session, _) = device.connect().await;
-    assert!(store.renew_session(session, LONG_LEASE).await.expect("renew_session"));
+    assert!(test_store.renew(session, LONG_LEASE).await);
+    store.waiting_work(&[session.device_id]).await.expect("waiting_work");
     assert!(store.session_is_current(session).await.expect("session_is_current"));
     done(&["leases::take_over_started", "leases::take_over_offered"]);
-    done(&["leases::begin_session", "leases::renew_session", "leases::session_is_current"]);
+    done(&["leases::begin_session", "leases::renew_sessions", "leases::waiting_work", "leases::session_is_current"]);
     store.note_journal(session, JournalId::new()).await.expect("note_journal");
     assert!(store.runs_to_recall(session, None).await.expect("runs_to_recall").is_empty());
     assert_eq!(store.requeue(session, &[RunId::new()]).await.expect("requeue"), 0);

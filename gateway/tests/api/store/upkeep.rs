@@ -92,7 +92,7 @@ async fn removing_a_device_ends_every_run_of_it_once() {
         assert_eq!(finals.count(), 1);
     }
     assert_eq!(test_store.row(finished).await.0, "succeeded");
-    assert!(!test_store.store.renew_session(session, LONG_LEASE).await.expect("asked"));
+    assert!(!test_store.renew(session, LONG_LEASE).await);
     assert!(!test_store.store.session_is_current(session).await.expect("asked"));
     assert!(
         test_store

@@ -23,7 +23,7 @@ pub(crate) const GATEWAY_POINTS: [&str; 20] = [
     "deliveries::claim",
     "deliveries::settle",
     "leases::begin_session",
-    "leases::renew_session",
+    "leases::renew_sessions",
     "events::progress",
     "messages::accept",
     "messages::why_not",
@@ -36,9 +36,8 @@ pub(crate) const GATEWAY_POINTS: [&str; 20] = [
 ];
 
 /// The points of an agent: its journal, intents and outcomes, decisions, and sent frames.
-pub(crate) const AGENT_POINTS: [&str; 13] = [
+pub(crate) const AGENT_POINTS: [&str; 12] = [
     "Approvals::decide",
-    "Journal::effects",
     "Journal::finish",
     "Journal::forget",
     "Journal::start",
