@@ -1,10 +1,13 @@
 //! Handlers of the frames that change a run: offer, start, revoke, ack. Each may come twice, late, or out of order.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use deskgate_definition::Definition;
+use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::{DeviceFrame, Offer, RefuseCode};
-use deskgate_protocol::ids::RunId;
+use deskgate_protocol::ids::{EndpointId, RunId};
 use deskgate_protocol::receipt::OfferAnswer;
 use deskgate_protocol::run::{Effects, Outcome, RunError, RunErrorCode, Usage};
 use deskgate_store::journal::{EndedAttempt, StartOutcome, TakeOutcome};
@@ -19,13 +22,31 @@ use super::run::{RunStage, TrackedRun};
 use super::{Dispatcher, Link, MAX_UNSETTLED_RUNS, StopMode, orders};
 use crate::executor::Exchange;
 
-/// The definition that an offer was accepted for, if this device has exactly that one (I16).
-pub(super) async fn definition(
-    services: &Services,
-    offer: &Offer,
-) -> Result<Option<Arc<Definition>>, deskgate_store::Error> {
-    let found = services.published(offer.endpoint_id, offer.endpoint_version).await?;
-    Ok(found.filter(|(_, digest)| *digest == offer.definition_sha256).map(|(definition, _)| Arc::new(definition)))
+/// A definition as it is held here, with its digest; none of a version that no run may start of.
+type HeldDefinition = Option<(Arc<Definition>, Sha256Digest)>;
+
+/// The definitions that offers which came by the same moment were accepted for: each version is read once.
+#[derive(Debug, Default)]
+pub(super) struct DefinitionReader(HashMap<(EndpointId, u32), HeldDefinition>);
+
+impl DefinitionReader {
+    /// The definition that an offer was accepted for, if this device has exactly that one (I16).
+    pub(super) async fn definition(
+        &mut self,
+        services: &Services,
+        offer: &Offer,
+    ) -> Result<Option<Arc<Definition>>, deskgate_store::Error> {
+        let version = (offer.endpoint_id, offer.endpoint_version);
+        let found = match self.0.entry(version) {
+            Entry::Occupied(read) => read.into_mut(),
+            Entry::Vacant(unread) => {
+                let found = services.published(offer.endpoint_id, offer.endpoint_version).await?;
+                unread.insert(found.map(|(definition, digest)| (Arc::new(definition), digest)))
+            }
+        };
+        let exact = found.as_ref().filter(|(_, digest)| *digest == offer.definition_sha256);
+        Ok(exact.map(|(definition, _)| Arc::clone(definition)))
+    }
 }
 
 /// The definition for a run that was taken before this process began. `None` if it is missing or damaged: its start may
@@ -34,7 +55,7 @@ pub(super) async fn definition_left(
     services: &Services,
     offer: &Offer,
 ) -> Result<Option<Arc<Definition>>, deskgate_store::Error> {
-    match definition(services, offer).await {
+    match DefinitionReader::default().definition(services, offer).await {
         Err(deskgate_store::Error::Damaged { what }) => {
             warn!(run_id = %offer.run_id, what, "the definition of a taken run cannot be read");
             Ok(None)
@@ -47,8 +68,9 @@ impl<L: Link> Dispatcher<L> {
     /// Answers offers of different runs.
     pub(super) async fn consider(&mut self, offers: Vec<Offer>) {
         let mut to_take = Vec::with_capacity(offers.len());
+        let mut definitions = DefinitionReader::default();
         for offer in offers {
-            if let Some(definition) = self.judge(&offer, &to_take).await {
+            if let Some(definition) = self.judge(&offer, &to_take, &mut definitions).await {
                 to_take.push((offer, definition));
             }
         }
@@ -65,7 +87,12 @@ impl<L: Link> Dispatcher<L> {
     }
 
     /// The definition for an offer that can be taken beside those that are being taken; any other one is answered.
-    async fn judge(&mut self, offer: &Offer, to_take: &[(Offer, Arc<Definition>)]) -> Option<Arc<Definition>> {
+    async fn judge(
+        &mut self,
+        offer: &Offer,
+        to_take: &[(Offer, Arc<Definition>)],
+        definitions: &mut DefinitionReader,
+    ) -> Option<Arc<Definition>> {
         let held = self.runs.get(&offer.run_id).filter(|run| run.attempt < offer.attempt).map(|run| &run.stage);
         // Every offer uses up a declared slot and place, whatever its result. Only a restart does not: it takes the slot that the
         // interrupted attempt still has.
@@ -79,7 +106,7 @@ impl<L: Link> Dispatcher<L> {
             self.sign_refusal(offer, answer).await;
             return None;
         }
-        let definition = match definition(&self.services, offer).await {
+        let definition = match definitions.definition(&self.services, offer).await {
             Ok(Some(definition)) => {
                 self.definition_works(offer.endpoint_id);
                 definition

@@ -32,7 +32,7 @@ use deskgate_assistant::providers::Providers;
 use deskgate_assistant::{self, Assistant, ModelFacts};
 use deskgate_definition::approvals::Rulebook;
 use deskgate_definition::tool::Tool;
-use deskgate_definition::{CostShownTo, Definition, FolderIdentity, Provider, Service, Spending};
+use deskgate_definition::{CostShownTo, Definition, FolderIdentity, Provider, Spending};
 use deskgate_protocol::control::{DeviceEvent, MessageDelta, Offer};
 use deskgate_protocol::ids::RunId;
 use deskgate_protocol::run::{Effects, Input, Outcome, RunErrorCode, Usage};
@@ -202,12 +202,8 @@ struct RunFolders {
 
 impl RunFolders {
     async fn read(store: &Store, offer: &Offer) -> Result<Self, deskgate_store::Error> {
-        let services = store.services();
-        let expected = services.folder(offer.endpoint_id, offer.endpoint_version).await?;
-        let others =
-            services.list().await?.into_iter().filter(|service| service.endpoint_id != Some(offer.endpoint_id));
-        let folder = |service: Service| Some(service.published?.checks.folder?.real_path);
-        Ok(Self { expected, others: others.filter_map(folder).collect() })
+        let (expected, others) = store.services().folders(offer.endpoint_id, offer.endpoint_version).await?;
+        Ok(Self { expected, others })
     }
 }
 

@@ -1,5 +1,7 @@
 //! Drafts and published versions of services, as rows.
 
+use std::path::PathBuf;
+
 use deskgate_definition::{CheckReport, Definition, FolderIdentity, Service, Version};
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::canonical::Sha256Digest;
@@ -172,13 +174,30 @@ impl Services {
     /// # Errors
     /// The database cannot be read, or what is kept of the checks is damaged.
     pub async fn folder(&self, endpoint_id: EndpointId, version: u32) -> Result<Option<FolderIdentity>, Error> {
+        self.store.lazily(move |tx| folder(tx, endpoint_id, version)).await
+    }
+
+    /// The same, and the folders of all other published services, by their newest versions.
+    ///
+    /// # Errors
+    /// The database cannot be read, or what is kept of the checks is damaged.
+    pub async fn folders(
+        &self,
+        endpoint_id: EndpointId,
+        version: u32,
+    ) -> Result<(Option<FolderIdentity>, Vec<PathBuf>), Error> {
         self.store
             .lazily(move |tx| {
-                let sql = "SELECT checks FROM service_version WHERE endpoint_id = ?1 AND version = ?2";
-                let key = params![endpoint_id.to_string(), version];
-                let row: Option<String> = tx.prepare_cached(sql)?.query_row(key, |row| row.get(0)).optional()?;
-                let checks: Option<CheckReport> = row.map(|json| read(&json, "the checks of a service")).transpose()?;
-                Ok(checks.and_then(|checks| checks.folder))
+                let mut others = tx.prepare_cached(
+                    "SELECT v.checks ->> '$.folder.real_path' FROM service_version v JOIN (
+                         SELECT endpoint_id, max(version) AS version FROM service_version
+                         WHERE published_at IS NOT NULL AND endpoint_id <> ?1 GROUP BY endpoint_id) newest
+                     USING (endpoint_id, version)",
+                )?;
+                let others = others.query_map([endpoint_id.to_string()], |row| row.get::<_, Option<String>>(0))?;
+                let others = others.filter_map(|path| path.map(|path| path.map(PathBuf::from)).transpose());
+                let others = others.collect::<Result<_, _>>()?;
+                Ok((folder(tx, endpoint_id, version)?, others))
             })
             .await
     }
@@ -380,6 +399,14 @@ fn service(row: &Row<'_>) -> Result<Service, Error> {
         changed_at: id(&column(6)?)?,
         published,
     })
+}
+
+fn folder(tx: &Transaction<'_>, endpoint_id: EndpointId, version: u32) -> Result<Option<FolderIdentity>, Error> {
+    let sql = "SELECT checks FROM service_version WHERE endpoint_id = ?1 AND version = ?2";
+    let key = params![endpoint_id.to_string(), version];
+    let row: Option<String> = tx.prepare_cached(sql)?.query_row(key, |row| row.get(0)).optional()?;
+    let checks: Option<CheckReport> = row.map(|json| read(&json, "the checks of a service")).transpose()?;
+    Ok(checks.and_then(|checks| checks.folder))
 }
 
 fn id<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, Error> {

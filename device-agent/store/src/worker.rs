@@ -19,6 +19,8 @@ use super::{Error, schema};
 
 /// How many jobs may wait in the queue. Further callers wait.
 const JOB_QUEUE_LEN: usize = 64;
+/// Statements that stay prepared: more than there are on the way of a run.
+const PREPARED_STATEMENTS: usize = 256;
 
 /// One caller's work.
 pub(super) struct DatabaseJob {
@@ -197,6 +199,9 @@ pub(super) struct Session {
 impl Session {
     fn of(connection: Connection) -> Result<Self, Error> {
         let reads = connection.pragma_query_value(None, "query_only", |row| row.get(0))?;
+        connection.set_prepared_statement_cache_capacity(PREPARED_STATEMENTS);
+        // Otherwise a statement that could use a partial index is planned anew each time with other values.
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         Ok(Self { connection, reads, synchronous: None })
     }
 

@@ -188,11 +188,12 @@ impl Journal {
         let signer = self.store.signer()?;
         self.store
             .step(Durability::Full, move |tx| {
-                let changed = tx.execute(
-                    "UPDATE run_journal SET status = 'finished', finish_seq = ?3, outcome = ?4, events = ?5
-                     WHERE run_id = ?1 AND attempt = ?2 AND status IN ('running', 'unknown', 'finished')",
-                    params![run_id.to_string(), attempt, seq as i64, outcome, events],
-                )?;
+                let changed = tx
+                    .prepare_cached(
+                        "UPDATE run_journal SET status = 'finished', finish_seq = ?3, outcome = ?4, events = ?5
+                         WHERE run_id = ?1 AND attempt = ?2 AND status IN ('running', 'unknown', 'finished')",
+                    )?
+                    .execute(params![run_id.to_string(), attempt, seq as i64, outcome, events])?;
                 found(changed, run_id, attempt, "finished")?;
                 approvals::withdraw_all(tx, Some(run_id))?;
                 transcripts::note(tx, run_id, &ended)?;
