@@ -35,7 +35,18 @@ pub struct RawIdentity {
 impl RawIdentity {
     /// An identity of this version; different seeds are different devices.
     pub fn new(seed: u8) -> Self {
-        let key = SigningKey::from_bytes(&[seed; 32]);
+        Self::of_key([seed; 32])
+    }
+
+    /// One of many, by its number.
+    pub fn numbered(number: u16) -> Self {
+        let mut key = [0xa5; 32];
+        key[..2].copy_from_slice(&number.to_be_bytes());
+        Self::of_key(key)
+    }
+
+    fn of_key(key: [u8; 32]) -> Self {
+        let key = SigningKey::from_bytes(&key);
         Self { key, version: VERSION.to_owned(), protocol: PROTOCOL_RANGE, journal_id: None }
     }
 

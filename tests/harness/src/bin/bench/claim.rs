@@ -119,7 +119,7 @@ impl Queue<'_> {
         Ok(())
     }
 
-    /// Adds runs, queued or ended.
+    /// Adds runs, queued or ended, with identifiers that sort by time as the product's do.
     async fn fill(&self, count: i64, ended: bool) -> anyhow::Result<()> {
         let id = self.session.device_id.uuid();
         let (columns, values) = match ended {
@@ -132,7 +132,7 @@ impl Queue<'_> {
         let fill = format!(
             "INSERT INTO runs (run_id, app_id, subject, endpoint_id, endpoint_version, definition_sha256, device_id,
                 identity, fingerprint, input, metadata, max_duration_s, created_at, queue_expires_at{columns})
-            SELECT gen_random_uuid(), '{id}', 'customer', '{id}', 1, sha256('definition'), '{id}',
+            SELECT new_delivery_id(), '{id}', 'customer', '{id}', 1, sha256('definition'), '{id}',
                 sha256(uuid_send(gen_random_uuid())), sha256('fingerprint'), '{{\"text\": \"Please check order 4711.\"}}',
                 '{{}}', 3600, now() + n * interval '1 us', now() + interval '1 day'{values}
             FROM generate_series(1, {count}) n"

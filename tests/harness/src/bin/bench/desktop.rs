@@ -89,8 +89,9 @@ impl Desktop {
 
     /// As [`Self::pair`], at another address of the SSH listener.
     pub(crate) async fn pair_at(&mut self, server: &BenchGateway, ssh: &str) -> anyhow::Result<()> {
-        let path = |name: &str| self.folder.join(name).display().to_string();
-        let (identity, socket, token) = (path("identity.json"), path("run/control.sock"), path("state/control_token"));
+        let identity = self.folder.join("identity.json").display().to_string();
+        let socket = server.control_socket().display().to_string();
+        let token = server.control_token_file().display().to_string();
         self.ask(&["identity", "export", &identity]).await?;
         server.ask(&["admin", "device", "add", &identity]).await?;
         let host_key = server.ask(&["admin", "host-key"]).await?;

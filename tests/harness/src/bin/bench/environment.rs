@@ -110,9 +110,14 @@ impl BenchGateway {
         self.folder.join("run/control.sock")
     }
 
+    /// The file of the private control token.
+    pub(crate) fn control_token_file(&self) -> PathBuf {
+        self.folder.join("state/control_token")
+    }
+
     /// The private control token.
     pub(crate) fn control_token(&self) -> anyhow::Result<String> {
-        Ok(std::fs::read_to_string(self.folder.join("state/control_token"))?.trim().to_owned())
+        Ok(std::fs::read_to_string(self.control_token_file())?.trim().to_owned())
     }
 
     /// Pairs a device by the text of its identity file.

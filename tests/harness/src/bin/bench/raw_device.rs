@@ -28,7 +28,12 @@ pub(crate) struct RawDevice {
 impl RawDevice {
     /// Pairs it with a server, and begins its session.
     pub(crate) async fn pair(server: &BenchGateway) -> anyhow::Result<Self> {
-        let persona = RawIdentity::new(7);
+        Self::pair_as(server, 7).await
+    }
+
+    /// The same for the device with this number.
+    pub(crate) async fn pair_as(server: &BenchGateway, number: u16) -> anyhow::Result<Self> {
+        let persona = RawIdentity::numbered(number);
         server.add_device(&persona.identity("bench")).await?;
         let token = server.control_token()?;
         let Ok(mut line) = RawConnection::at(&server.control_socket(), &token).await else {
@@ -52,6 +57,11 @@ impl RawDevice {
             GatewayFrame::Reply { result: ManagementResult::Ok(value), .. } => Ok(value),
             other => bail!("no reply: {other:?}"),
         }
+    }
+
+    /// Says that it has room for so many runs.
+    pub(crate) async fn declare_slots(&mut self, slots: u32) {
+        self.line.send(&DeviceFrame::ready(slots)).await;
     }
 
     /// Publishes a service, and enables access.

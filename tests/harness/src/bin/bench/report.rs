@@ -5,7 +5,7 @@ use deskgate_harness::report;
 use serde_json::{Map, Value, json};
 
 /// Every result's name in results.json, with its explanation on the screen.
-pub(crate) const METRICS: [(&str, &str); 43] = [
+pub(crate) const METRICS: [(&str, &str); 47] = [
     ("accept_vs_pgbench", "accepted runs per second over pgbench's one row a commit in such a table; at least 1.0"),
     ("accept_vs_pgbench_bare_row", "the same over rows with two indexes and no constraints"),
     ("accept_vs_http_ceiling", "accepted runs per second over a POST that does nothing on the same HTTP stack"),
@@ -33,6 +33,10 @@ pub(crate) const METRICS: [(&str, &str); 43] = [
         "working off behind a million ended runs, planned while nothing waited, over the same without; at least 0.9",
     ),
     ("claim_million_vs_thousand", "taking 16 of a million queued runs over taking 16 of a thousand; at most 1.5"),
+    ("drain_one_device", "runs a second that one agent finishes over what is accepted with none; at least 0.15"),
+    ("drain_eight_devices", "the same of eight agents; at least 0.3"),
+    ("cpu_us_per_run", "processor time of all programs for a run that one agent finishes; us, at most 700"),
+    ("statements_per_s_500_idle_devices", "what 500 connected devices with nothing to do ask the database; at most 30"),
     ("list_page100_vs_page1", "the hundredth page of a list of a million runs over the first; at most 1.5"),
     ("event_latency_ms_p50", "from a device's frame to the socket of one who follows the run; ms"),
     ("event_latency_ms_p99", "the same, 99 of 100; ms"),
