@@ -1,7 +1,8 @@
 //! Change notifications: sent by the store, awaited by sessions, readers and request handlers.
 //!
-//! A hint, never the truth. A waiting task registers first, then reads the tables, then waits, and also reads again at
-//! intervals without a notification. Pieces of an assistant's message pass through here too: they go to the current
+//! A hint, never the truth. A waiting task registers first, then reads the tables, then waits. Who waits for a run also reads
+//! again at intervals without a notification; sessions of devices are woken by their gateway's look each second
+//! (`control/looks.rs`). Pieces of an assistant's message pass through here too: they go to the current
 //! listeners and are never stored.
 
 use std::collections::{HashMap, HashSet};

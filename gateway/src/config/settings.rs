@@ -258,7 +258,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "limits.concurrent_commits",
         "2",
-        "Commits of submissions, and as many of what devices report, that may be under way at once. More help where a sync is slow.",
+        "Commits of submissions that may be under way at once. More help where a sync is slow.",
     ),
     setting(
         "log.format",

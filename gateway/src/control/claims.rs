@@ -72,7 +72,7 @@ pub(super) async fn offer(
 #[derive(Debug, Default)]
 struct QueueView {
     passed: Option<Vec<EndpointId>>,
-    /// When a hint counts again, after a look through many runs.
+    /// When a hint, those of the gateway's looks among them, counts again after a look through many runs.
     rested_at: Option<Instant>,
 }
 

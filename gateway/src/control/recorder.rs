@@ -14,8 +14,8 @@ use super::service::ControlService;
 use crate::store::attempts::{AttemptRecord, AttemptUpdate, RecordOutcome};
 use crate::store::leases::SessionKey;
 
-/// Reports of a session that are written together.
-const MAX_BATCH_REPORTS: usize = 128;
+/// Records of a session that are written together.
+const MAX_BATCH_RECORDS: usize = 64;
 /// How often a commit is tried before the session ends. Repeats are safe: records that are stored already are
 /// recognised.
 const MAX_COMMIT_ATTEMPTS: u32 = 3;
@@ -74,11 +74,11 @@ pub(super) async fn record(
     mut queue: mpsc::Receiver<DeviceReport>,
     frames: mpsc::Sender<GatewayFrame>,
 ) -> RecorderError {
-    let mut batch = Vec::with_capacity(MAX_BATCH_REPORTS);
+    let mut batch = Vec::with_capacity(MAX_BATCH_RECORDS);
     let mut kept = ReofferQueue::default();
     loop {
         let answers = tokio::select! {
-            received = queue.recv_many(&mut batch, MAX_BATCH_REPORTS) => match received {
+            received = queue.recv_many(&mut batch, MAX_BATCH_RECORDS) => match received {
                 0 => return RecorderError::SessionEnded,
                 _ => write_all(&service, session, batch.drain(..), &mut kept).await,
             },

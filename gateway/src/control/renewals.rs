@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -12,7 +13,7 @@ use deskgate_program::tasks::Tasks;
 
 /// Renewals that may wait; beyond that their sessions wait.
 const RENEWAL_CAPACITY: usize = 1024;
-/// The pause between two statements.
+/// How long renewals are gathered after a statement.
 const MAX_GATHERING_TIME: Duration = Duration::from_millis(500);
 /// It is at most this part of a heartbeat.
 const HEARTBEAT_PART: u32 = 8;
@@ -56,13 +57,16 @@ async fn renew_for_ever(
     while stop.run_until_cancelled(receiver.recv_many(&mut batch, RENEWAL_CAPACITY)).await.unwrap_or(0) > 0 {
         let (sessions, replies): (Vec<_>, Vec<_>) = batch.drain(..).unzip();
         let renewed = store.renew_sessions(&sessions, timings.lease).await;
-        for (session, reply) in sessions.into_iter().zip(replies) {
-            // A session that is over needs no answer.
-            let _ = reply.send(match &renewed {
+        let answers = sessions.into_iter().zip(replies).map(async |(session, reply)| {
+            let answer = match &renewed {
                 Ok(renewed) => Ok(renewed.contains(&session)),
-                Err(error) => Err(Error::Unavailable(error.to_string())),
-            });
-        }
+                // One device whose row is held fails nobody else.
+                Err(_) => store.renew_sessions(&[session], timings.lease).await.map(|renewed| !renewed.is_empty()),
+            };
+            // A session that is over needs no answer.
+            let _ = reply.send(answer);
+        });
+        join_all(answers).await;
         stop.run_until_cancelled(tokio::time::sleep(gathering_time)).await;
     }
 }

@@ -78,7 +78,7 @@ pub struct CallerLimits {
     pub bodies_per_key: usize,
     /// Bytes that their bodies may have together.
     pub body_bytes_per_key: usize,
-    /// Commits of submissions, and as many of what devices report, that may be under way at once.
+    /// Commits of submissions that may be under way at once.
     pub concurrent_commits: usize,
     /// How much a device and an account may make.
     pub quotas: Quotas,

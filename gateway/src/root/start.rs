@@ -105,7 +105,7 @@ impl Gateway {
         let scribe = PayloadBuilder::new(store.clone(), cipher.clone());
         let admissions = Admissions::start(&store, &works, settings.limits.concurrent_commits);
         let admission = AdmissionService::new(store.clone(), admissions, &settings.limits);
-        let reports = Reports::start(&store, &works, settings.limits.concurrent_commits, settings.limits.retention);
+        let reports = Reports::start(&store, &works, settings.limits.retention);
         let service = ControlService {
             store: store.clone(),
             reports,

@@ -114,11 +114,10 @@ impl Store {
     /// # Errors
     /// The database does not answer, or refuses the statement.
     pub async fn renew_sessions(&self, sessions: &[SessionKey], lease: Duration) -> Result<HashSet<SessionKey>, Error> {
-        // One order for all, so that two gateways never wait for each other.
         let sql = "-- leases::renew_sessions
             UPDATE devices d SET last_seen_at = now(), lease_expires_at = now() + make_interval(secs => $3)
-            FROM (SELECT * FROM unnest($1::uuid[], $2::bigint[]) AS s (device_id, epoch) ORDER BY device_id) s
-            WHERE d.device_id = s.device_id AND d.epoch = s.epoch AND d.revoked_at IS NULL AND d.lease_expires_at > now()
+            FROM unnest($1::uuid[], $2::bigint[]) AS s (device_id, epoch)
+            WHERE d.device_id = ANY ($1) AND d.device_id = s.device_id AND d.epoch = s.epoch AND d.revoked_at IS NULL AND d.lease_expires_at > now()
             RETURNING d.device_id, d.epoch";
         let devices: Vec<_> = sessions.iter().map(|session| session.device_id.uuid()).collect();
         let epochs: Vec<_> = sessions.iter().map(|session| session.epoch_column()).collect();
@@ -126,13 +125,13 @@ impl Store {
         rows.iter().map(session_of).collect()
     }
 
-    /// What waits for these devices: their queues with runs that nobody is offered, and operations that their newest
-    /// session was not sent.
+    /// What waits for these devices: their queues with runs that are not offered, whether they could be or not, and
+    /// operations that their newest session was not sent.
     ///
     /// # Errors
     /// The database does not answer, or refuses the statement.
     pub async fn waiting_work(&self, devices: &[DeviceId]) -> Result<Vec<Topic>, Error> {
-        // Lateral and limited: however much waits, each is one step down an index.
+        // Lateral and limited: however long a queue is, it is one step down an index.
         let sql = "-- leases::waiting_work
             SELECT s.device_id, q.waits, o.waits
             FROM unnest($1::uuid[]) AS s (device_id) JOIN LATERAL (

@@ -2,6 +2,9 @@
 //!
 //! The starts, events and ends of a moment are one statement each. A run's records keep their order: they are split into
 //! rounds, and no round has two steps of one run. Events that an end follows at once are part of its step.
+//!
+//! The statements name their runs twice, in the join and as `= ANY`: a plan that was made and kept while the table was small
+//! would otherwise read all of it for the join.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -27,8 +30,8 @@ pub(super) struct ReportedRecord<'a> {
 }
 
 impl ReportedRecord<'_> {
-    /// Executes the statement of one record, whose first four parameters are run, attempt, device and epoch. It returns
-    /// the seconds that the run waited or took, if it changed something.
+    /// Executes the statement of one record, whose first four parameters are run, attempt, device and epoch. A row of it
+    /// has the seconds that the run waited or took; without one there was nothing to change.
     pub(super) async fn one(
         self,
         client: &impl GenericClient,
@@ -129,7 +132,8 @@ fn rounds(records: &[ReportedRecord<'_>]) -> Vec<Vec<Step>> {
         rounds[round].push(Step { place, events: None });
     }
     for round in &mut rounds {
-        // One order for all, so that two commits never wait for each other.
+        // As other statements that change several runs. Two commits never have the same run: a session has one report on its
+        // way, and the fence names the session.
         round.sort_by_key(|step| records[step.place].record.run_id.uuid());
     }
     rounds
@@ -143,6 +147,15 @@ fn follows(events: &ReportedRecord<'_>, end: &ReportedRecord<'_>) -> bool {
         }
         _ => false,
     }
+}
+
+/// In how many rounds records would be executed.
+pub(super) fn count_rounds<'a>(records: impl IntoIterator<Item = &'a AttemptRecord>) -> usize {
+    let mut steps: HashMap<Uuid, usize> = HashMap::new();
+    for record in records {
+        *steps.entry(record.run_id.uuid()).or_default() += 1;
+    }
+    steps.into_values().max().unwrap_or(0)
 }
 
 /// Executes the records, and returns the change of each; `None` when it changed nothing.

@@ -92,7 +92,8 @@ const END_SQL: &str = "-- attempts::end
                 $9::text[], $10::bigint[], $11::bigint[], $12::text[], $13::boolean[])
             AS s (run_id, attempt, device_id, epoch, state, from_states, result, error, usage, seq, events, receipt,
                 unavailable)
-        WHERE r.run_id = s.run_id AND r.attempt = s.attempt AND r.device_id = s.device_id AND r.epoch = s.epoch
+        WHERE r.run_id = ANY ($1) AND r.run_id = s.run_id AND r.attempt = s.attempt AND r.device_id = s.device_id
+            AND r.epoch = s.epoch
             AND r.state = ANY (string_to_array(s.from_states, ','))
             AND device_seq = coalesce(s.seq - 1 - s.events, 0) AND open_approval IS NULL
         RETURNING r.run_id, last_sequence, extract(epoch FROM finished_at - started_at)::float8 AS seconds

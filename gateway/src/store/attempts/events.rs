@@ -24,7 +24,8 @@ const STORE_EVENTS_SQL: &str = "-- attempts::events
                 WHEN false THEN NULL ELSE model_unavailable_since END
         FROM unnest($1::uuid[], $2::integer[], $3::uuid[], $4::bigint[], $5::bigint[], $6::bigint[], $7::boolean[])
             AS s (run_id, attempt, device_id, epoch, first, last, unavailable)
-        WHERE r.run_id = s.run_id AND r.attempt = s.attempt AND r.device_id = s.device_id AND r.epoch = s.epoch
+        WHERE r.run_id = ANY ($1) AND r.run_id = s.run_id AND r.attempt = s.attempt AND r.device_id = s.device_id
+            AND r.epoch = s.epoch
             AND r.state = ANY ($8) AND device_seq BETWEEN s.first - 1 AND s.last - 1
         RETURNING r.run_id, last_sequence - s.last AS shift
     ), stored AS (

@@ -7,6 +7,7 @@ use deskgate_protocol::run::{EventType, RunState};
 
 use super::batches::ReportedRecord;
 use super::{AttemptRecord, AttemptUpdate, RecordOutcome, write};
+use crate::notify::Topic;
 use crate::store::columns::word;
 use crate::store::leases::SessionKey;
 use crate::store::{Error, Store};
@@ -19,6 +20,7 @@ impl Store {
         client.give_back();
         if let Some(change) = change {
             self.count(&record.what, change);
+            self.notifier().notify(Topic::Run(record.run_id));
         }
         Ok(change.is_some())
     }

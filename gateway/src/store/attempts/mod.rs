@@ -106,6 +106,29 @@ pub enum AttemptUpdate {
     Lose,
 }
 
+impl AttemptUpdate {
+    /// About how many bytes its content has.
+    fn content_bytes(&self) -> usize {
+        match self {
+            Self::Events { events, .. } => events.iter().map(|(_, data)| json_bytes(data)).sum(),
+            Self::Approval { approval, .. } => json_bytes(&approval.data),
+            Self::End { outcome: Outcome::Succeeded { result, .. }, .. } => result.text.len(),
+            Self::End { outcome: Outcome::Failed { error, .. }, .. } => error.message.len(),
+            _ => 0,
+        }
+    }
+}
+
+/// About how many bytes a value has as JSON.
+fn json_bytes(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(json_bytes).sum(),
+        Value::Object(members) => members.iter().map(|(name, value)| name.len() + json_bytes(value)).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => size_of::<u64>(),
+    }
+}
+
 /// The outcome of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordOutcome {
@@ -142,10 +165,11 @@ impl Store {
     ) -> Result<Vec<RecordOutcome>, Error> {
         let reported: Vec<_> = records.iter().map(|record| ReportedRecord { session, record }).collect();
         let changes = self.write(&reported, retention).await?;
-        self.outcomes(session, records, changes).await
+        self.outcomes(session, records, &changes).await
     }
 
-    /// Stores records of any sessions in one commit, and returns the change of each; `None` when it changed nothing.
+    /// Stores records of any sessions in one commit, tells of them, and returns the change of each; `None` when it
+    /// changed nothing.
     async fn write(&self, records: &[ReportedRecord<'_>], retention: Duration) -> Result<Vec<Option<Change>>, Error> {
         let written = with_timeout(async {
             let mut client = self.client().await?;
@@ -162,27 +186,30 @@ impl Store {
             client.give_back();
             Ok(changes)
         });
-        self.note(written.await)
-    }
-
-    /// Tells of a session's records that are committed, and what became of each.
-    async fn outcomes(
-        &self,
-        session: SessionKey,
-        records: &[AttemptRecord],
-        changes: Vec<Option<Change>>,
-    ) -> Result<Vec<RecordOutcome>, Error> {
-        let mut outcomes = Vec::with_capacity(records.len());
-        for (record, change) in records.iter().zip(changes) {
+        let changes = self.note(written.await)?;
+        for (ReportedRecord { session, record }, change) in records.iter().zip(&changes) {
             self.notifier().notify(Topic::Run(record.run_id));
             if matches!(record.what, AttemptUpdate::Return) {
                 self.notifier().notify(Topic::Queue(session.device_id));
             }
+            if let Some(change) = change {
+                self.count(&record.what, *change);
+            }
+        }
+        Ok(changes)
+    }
+
+    /// What became of a session's records that are committed.
+    async fn outcomes(
+        &self,
+        session: SessionKey,
+        records: &[AttemptRecord],
+        changes: &[Option<Change>],
+    ) -> Result<Vec<RecordOutcome>, Error> {
+        let mut outcomes = Vec::with_capacity(records.len());
+        for (record, change) in records.iter().zip(changes) {
             outcomes.push(match change {
-                Some(change) => {
-                    self.count(&record.what, change);
-                    RecordOutcome::Done
-                }
+                Some(_) => RecordOutcome::Done,
                 None => self.explain(session, record).await?,
             });
         }

@@ -3,19 +3,27 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::batches::ReportedRecord;
+use super::batches::{ReportedRecord, count_rounds};
 use super::{AttemptRecord, Change, RecordOutcome};
 use crate::store::leases::SessionKey;
 use crate::store::{Error, Store};
 use deskgate_program::tasks::Tasks;
 
-/// Reports of sessions in one commit. Each has at most one on its way, so that its records keep their order.
-const MAX_BATCH_REPORTS: usize = 64;
+/// Tasks that commit. One alone would leave the processor idle while it waits for the disk.
+const COMMITTERS: usize = 2;
 /// Reports that may wait for a committer; beyond that their sessions wait.
-const REPORT_CAPACITY: usize = 1024;
+const MAX_WAITING_REPORTS: usize = 1024;
+
+/// What shares a commit, so that it takes a moment and nobody's report delays the others by much. Records, ...
+const MAX_SHARED_RECORDS: usize = 256;
+/// ... about so many bytes of content, ...
+const MAX_SHARED_BYTES: usize = 1024 * 1024;
+/// ... and steps of one run. A report with more is committed by itself.
+const MAX_SHARED_ROUNDS: usize = 4;
 
 /// The records that a session reports at one moment.
 struct Report {
@@ -30,23 +38,36 @@ impl Report {
     }
 }
 
+/// Whether a session's records may share a commit with those of others.
+fn may_share(records: &[AttemptRecord]) -> bool {
+    records.len() <= MAX_SHARED_RECORDS
+        && content_bytes(records) <= MAX_SHARED_BYTES / 4
+        && count_rounds(records) <= MAX_SHARED_ROUNDS
+}
+
+/// About how many bytes of content records have.
+fn content_bytes(records: &[AttemptRecord]) -> usize {
+    records.iter().map(|record| record.what.content_bytes()).sum()
+}
+
 /// The entrance to the shared commits.
 #[derive(Clone)]
 pub struct Reports {
     store: Store,
+    retention: Duration,
     queue: mpsc::Sender<Report>,
 }
 
 impl Reports {
-    /// Starts `committers` tasks. They end with their group, or when every clone of the entrance is gone. Ended runs are
+    /// Starts the tasks that commit. They end with their group, or when every clone of the entrance is gone. Ended runs are
     /// kept for `retention`.
-    pub fn start(store: &Store, tasks: &Tasks, committers: usize, retention: Duration) -> Self {
-        let (queue, receiver) = mpsc::channel(REPORT_CAPACITY);
+    pub fn start(store: &Store, tasks: &Tasks, retention: Duration) -> Self {
+        let (queue, receiver) = mpsc::channel(MAX_WAITING_REPORTS);
         let receiver = Arc::new(Mutex::new(receiver));
-        for _ in 0..committers.max(1) {
+        for _ in 0..COMMITTERS {
             tasks.spawn("reports", commit_for_ever(store.clone(), receiver.clone(), retention, tasks.stopping()));
         }
-        Self { store: store.clone(), queue }
+        Self { store: store.clone(), retention, queue }
     }
 
     /// Stores a session's records in their order, and returns the outcome of each after the commit. The next report of
@@ -59,12 +80,15 @@ impl Reports {
         session: SessionKey,
         records: Arc<[AttemptRecord]>,
     ) -> Result<Vec<RecordOutcome>, Error> {
+        if !may_share(&records) {
+            return self.store.record(session, &records, self.retention).await;
+        }
         let stopped = || Error::Unavailable("the gateway stops".to_owned());
         let (reply, answer) = oneshot::channel();
         self.queue.send(Report { session, records: records.clone(), reply }).await.map_err(|_| stopped())?;
         let changes = answer.await.map_err(|_| stopped())??;
         // What changed nothing is explained here, where it delays nobody else.
-        self.store.outcomes(session, &records, changes).await
+        self.store.outcomes(session, &records, &changes).await
     }
 }
 
@@ -74,25 +98,39 @@ async fn commit_for_ever(
     retention: Duration,
     stop: CancellationToken,
 ) {
-    let mut batch = Vec::with_capacity(MAX_BATCH_REPORTS);
     loop {
-        let next = async { receiver.lock().await.recv_many(&mut batch, MAX_BATCH_REPORTS).await };
-        if stop.run_until_cancelled(next).await.is_none() {
-            // What is there already is still written.
-            let mut waiting = receiver.lock().await;
-            batch.extend(std::iter::from_fn(|| waiting.try_recv().ok()));
-        }
+        let batch = next_batch(&mut *receiver.lock().await, &stop).await;
         if batch.is_empty() {
             return;
         }
-        commit(&store, std::mem::take(&mut batch), retention).await;
+        commit(&store, batch, retention).await;
     }
 }
 
-/// Commits reports together. If the database refuses what one of them says, each is committed by itself, so that only its
-/// own session fails.
+/// What is there, as far as it may share a commit; empty when the group stops and nothing waits any more.
+async fn next_batch(waiting: &mut mpsc::Receiver<Report>, stop: &CancellationToken) -> Vec<Report> {
+    let first = stop.run_until_cancelled(waiting.recv()).await.unwrap_or_else(|| waiting.try_recv().ok());
+    let mut batch: Vec<_> = first.into_iter().collect();
+    let (mut records, mut bytes) = (0, 0);
+    while let Some(last) = batch.last() {
+        records += last.records.len();
+        bytes += content_bytes(&last.records);
+        if records >= MAX_SHARED_RECORDS || bytes >= MAX_SHARED_BYTES {
+            break;
+        }
+        let Ok(next) = waiting.try_recv() else { break };
+        batch.push(next);
+    }
+    batch
+}
+
+/// Commits reports together. If that fails, each is committed by itself, so that only a session whose report is the reason
+/// fails. To repeat one that may be stored is safe: records that are stored already are recognised.
 async fn commit(store: &Store, batch: Vec<Report>, retention: Duration) {
     let records: Vec<_> = batch.iter().flat_map(Report::records).collect();
+    if count_rounds(records.iter().map(|reported| reported.record)) > MAX_SHARED_ROUNDS {
+        return commit_each(store, batch, retention).await;
+    }
     match store.write(&records, retention).await {
         Ok(changes) => {
             let mut changes = changes.into_iter();
@@ -101,17 +139,18 @@ async fn commit(store: &Store, batch: Vec<Report>, retention: Duration) {
                 let _ = reply.send(Ok(changes.by_ref().take(records.len()).collect()));
             }
         }
-        Err(Error::Statement(_) | Error::Data(_)) if batch.len() > 1 => {
-            for report in batch {
-                let own: Vec<_> = report.records().collect();
-                let written = store.write(&own, retention).await;
-                let _ = report.reply.send(written);
-            }
-        }
         Err(error) => {
-            for Report { reply, .. } in batch {
-                let _ = reply.send(Err(Error::Unavailable(error.to_string())));
-            }
+            tracing::warn!(%error, sessions = batch.len(), records = records.len(), "reports could not be committed together");
+            commit_each(store, batch, retention).await;
         }
     }
+}
+
+async fn commit_each(store: &Store, batch: Vec<Report>, retention: Duration) {
+    let commits = batch.into_iter().map(async |report| {
+        let records: Vec<_> = report.records().collect();
+        let written = store.write(&records, retention).await;
+        let _ = report.reply.send(written);
+    });
+    join_all(commits).await;
 }

@@ -16,7 +16,8 @@ const START_SQL: &str = "-- attempts::start
             last_sequence = last_sequence + 1, model_unavailable_since = NULL
         FROM unnest($1::uuid[], $2::integer[], $3::uuid[], $4::bigint[], $5::uuid[])
             AS s (run_id, attempt, device_id, epoch, event_id)
-        WHERE r.run_id = s.run_id AND r.attempt = s.attempt AND r.device_id = s.device_id AND r.epoch = s.epoch
+        WHERE r.run_id = ANY ($1) AND r.run_id = s.run_id AND r.attempt = s.attempt AND r.device_id = s.device_id
+            AND r.epoch = s.epoch
             AND r.state = 'queued' AND r.offered_until IS NOT NULL
         RETURNING r.run_id, s.event_id, last_sequence, restarts,
             extract(epoch FROM started_at - created_at)::float8 AS seconds

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{TestStore, closed, events, failed, opened, quoted, succeeded};
 use crate::support::gateway::{DeviceFixture, LONG_LEASE};
+use crate::support::until;
 
 const DONE: RecordOutcome = RecordOutcome::Done;
 
@@ -22,10 +23,10 @@ fn record(run_id: RunId, what: AttemptUpdate) -> AttemptRecord {
     AttemptRecord { run_id, attempt: 1, what }
 }
 
-/// The entrance of a gateway with one committer, so that what waits shares a commit.
+/// The entrance of a gateway.
 fn entrance(test_store: &TestStore) -> (Reports, Tasks) {
     let tasks = Tasks::new(CancellationToken::new());
-    (Reports::start(&test_store.store, &tasks, 1, LONG_LEASE), tasks)
+    (Reports::start(&test_store.store, &tasks, LONG_LEASE), tasks)
 }
 
 /// A device of its own with a session, and runs that it has started.
@@ -90,7 +91,7 @@ async fn what_sessions_report_together_is_judged_for_each_and_a_report_that_cann
     let AttemptUpdate::End { seq, outcome, .. } = succeeded(1) else { unreachable!("it is an end") };
     let broken = AttemptUpdate::End { seq, outcome, receipt: Some("\0".to_owned()) };
     let of = |records: Vec<AttemptRecord>| -> Arc<[AttemptRecord]> { records.into() };
-    // All wait for the one committer before it begins: nothing of them is polled in between.
+    // All wait before a committer begins: nothing is polled in between.
     let (one, other, bad) = tokio::join!(
         reports.record(session, of(vec![record(run_id, events(1, 1)), record(run_id, succeeded(2))])),
         reports.record(other_session, of(vec![record(others[0], succeeded(1)), record(foreign, succeeded(1))])),
@@ -120,6 +121,67 @@ async fn what_waits_when_a_gateway_stops_is_still_written_and_what_comes_later_i
     assert_eq!(written.expect("written"), [DONE]);
     reports.record(session, vec![record(other, succeeded(1))].into()).await.expect_err("nobody writes it");
     assert_eq!(test_store.row(other).await.0, "running");
+}
+
+#[tokio::test]
+async fn two_sessions_that_name_one_run_are_each_judged_and_the_other_device_changes_nothing() {
+    let test_store = TestStore::new().await;
+    let (session, _) = test_store.device.connect().await;
+    let run_id = test_store.started(session).await;
+    let (other_session, _) = second_device(&test_store, 0).await;
+    let (reports, _tasks) = entrance(&test_store);
+    let unknown = RecordOutcome::Revoked(deskgate_protocol::control::RevokeCode::UnknownRun);
+    // More steps than share a commit, whoever says them.
+    let many: Vec<_> = (1..=6).map(|seq| record(run_id, events(seq, 1))).collect();
+    let end = vec![record(run_id, failed(1))];
+    let (own, foreign, foreign_end) = tokio::join!(
+        reports.record(session, many.clone().into()),
+        reports.record(other_session, many.into()),
+        reports.record(other_session, end.into()),
+    );
+    assert_eq!(own.expect("stored"), [DONE; 6]);
+    assert_eq!(foreign.expect("judged"), [unknown; 6]);
+    assert_eq!(foreign_end.expect("judged"), [unknown]);
+    assert_eq!(test_store.row(run_id).await.0, "running");
+    assert_eq!(test_store.events(run_id).await.len(), 8);
+}
+
+#[tokio::test]
+async fn plans_that_were_made_while_there_were_few_runs_read_only_the_runs_that_are_named() {
+    let test_store = TestStore::new().await;
+    let (session, _) = test_store.device.connect().await;
+    test_store.database.execute("ALTER TABLE runs SET (autovacuum_enabled = off)").await;
+    let through = async |pairs: usize| {
+        for _ in 0..pairs {
+            let (one, other) = (test_store.queue().await, test_store.queue().await);
+            test_store.device.claim(session, 2).await;
+            for what in [AttemptUpdate::Start, events(1, 1), succeeded(2)] {
+                let records = [record(one, what.clone()), record(other, what)];
+                let outcomes = test_store.store.record(session, &records, LONG_LEASE).await.expect("written");
+                assert_eq!(outcomes, [DONE; 2]);
+            }
+        }
+    };
+    through(10).await;
+    test_store.database.execute("VACUUM ANALYZE runs").await;
+    // The plans of now are kept.
+    through(10).await;
+    let many =
+        "INSERT INTO runs SELECT (jsonb_populate_record(r, jsonb_build_object('run_id', gen_random_uuid(), 'identity',
+            '\\x' || encode(sha256(uuid_send(gen_random_uuid())), 'hex')))).*
+        FROM (SELECT r FROM runs r WHERE state = 'succeeded' LIMIT 1) one, generate_series(1, 10000)";
+    test_store.database.execute(many).await;
+    test_store.database.execute("SELECT pg_stat_reset()").await;
+    through(10).await;
+    let TestStore { database, store, device } = test_store;
+    drop((store, device));
+    let open = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()";
+    until("its connections to be closed", async || database.value(open).await == "0").await;
+    let blocks = "SELECT heap_blks_read + heap_blks_hit + idx_blks_read + idx_blks_hit FROM pg_statio_user_tables
+        WHERE relname = 'runs'";
+    let blocks: f64 = database.value(blocks).await.parse().expect("a number");
+    // Two hundred for each run is what all its steps read; the whole table has more than a thousand.
+    assert!(blocks / 20.0 < 200.0, "{blocks} blocks for 20 runs");
 }
 
 /// What a device may say about a run, and how far from what is due.

@@ -143,7 +143,7 @@ mod tests {
         let found = points.iter().find(|point| point.name == "before attempts::claim");
         let name = "before attempts::claim".to_owned();
         assert_eq!(found, Some(&CrashPoint { name, passed: 2, armed: 1, struck: 1 }));
-        assert_eq!(points.len(), 65, "40 of a gateway, 25 of an agent");
+        assert_eq!(points.len(), 63, "40 of a gateway, 23 of an agent");
         set_aside(folder.path(), 8).expect("renamed");
         set_aside(folder.path(), 8).expect("nothing is there");
         assert!(!folder.path().join("8.struck").exists());
