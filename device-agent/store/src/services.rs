@@ -188,15 +188,18 @@ impl Services {
     ) -> Result<(Option<FolderIdentity>, Vec<PathBuf>), Error> {
         self.store
             .lazily(move |tx| {
-                let mut others = tx.prepare_cached(
-                    "SELECT v.checks ->> '$.folder.real_path' FROM service_version v JOIN (
+                let mut newest = tx.prepare_cached(
+                    "SELECT v.checks FROM service_version v JOIN (
                          SELECT endpoint_id, max(version) AS version FROM service_version
                          WHERE published_at IS NOT NULL AND endpoint_id <> ?1 GROUP BY endpoint_id) newest
                      USING (endpoint_id, version)",
                 )?;
-                let others = others.query_map([endpoint_id.to_string()], |row| row.get::<_, Option<String>>(0))?;
-                let others = others.filter_map(|path| path.map(|path| path.map(PathBuf::from)).transpose());
-                let others = others.collect::<Result<_, _>>()?;
+                let mut rows = newest.query([endpoint_id.to_string()])?;
+                let mut others = Vec::new();
+                while let Some(row) = rows.next()? {
+                    let checks: CheckReport = read(&row.get::<_, String>(0)?, "the checks of a service")?;
+                    others.extend(checks.folder.map(|folder| folder.real_path));
+                }
                 Ok((folder(tx, endpoint_id, version)?, others))
             })
             .await
