@@ -199,7 +199,7 @@ fn copies(run_id: RunId, count: u32) -> String {
             fingerprint, input, metadata, max_duration_s, state, created_at, queue_expires_at, finished_at, purge_at)
         SELECT gen_random_uuid(), app_id, subject, endpoint_id, endpoint_version, definition_sha256, device_id,
             sha256(n::text::bytea), fingerprint, input, metadata, max_duration_s, 'expired',
-            created_at + n * interval '1 millisecond', queue_expires_at, now(), now()
+            created_at + n * interval '1 millisecond', queue_expires_at, now(), now() + interval '1 day'
         FROM runs, generate_series(1, {count}) n WHERE run_id = '{}'",
         run_id.uuid()
     )
