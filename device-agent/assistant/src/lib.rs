@@ -119,13 +119,6 @@ pub enum Message {
 #[derive(Clone, Debug, PartialEq)]
 pub struct NativeMessage(Arc<Value>);
 
-impl NativeMessage {
-    /// Its size as JSON, in bytes.
-    pub fn bytes(&self) -> usize {
-        self.0.to_string().len()
-    }
-}
-
 impl Message {
     /// The same message without its provider's own form, and so without reasoning.
     pub fn forget_reasoning(&mut self) {

@@ -319,13 +319,13 @@ async fn an_answer_with_text_and_tool_calls_is_understood_however_its_bytes_arri
 #[tokio::test]
 async fn a_message_is_kept_as_its_provider_wrote_it_and_goes_back_so() {
     let (_, native) = split(events("anthropic", ok(ANTHROPIC)).await);
-    let blocks = json!([
+    let message = json!({ "role": "assistant", "content": [
         { "type": "thinking", "thinking": "hm", "signature": "" },
         { "type": "text", "text": "Größe prüfen" },
         { "type": "tool_use", "id": "toolu_1", "name": "Grep", "input": { "pattern": "size" } },
         { "type": "tool_use", "id": "toolu_2", "name": "Glob", "input": {} },
-    ]);
-    assert_eq!(native, blocks);
+    ] });
+    assert_eq!(native, message);
     let (_, native) = split(events("openai", ok(RESPONSES)).await);
     // Nothing is stored there: calls and messages have no identifier, and reasoning has its own.
     let items = json!([
@@ -337,7 +337,7 @@ async fn a_message_is_kept_as_its_provider_wrote_it_and_goes_back_so() {
             "arguments": "{\"pattern\":\"size\"}" },
     ]);
     assert_eq!(native, items);
-    for (profile, native) in [("anthropic", blocks), ("openai", items)] {
+    for (profile, native) in [("anthropic", message), ("openai", items)] {
         let stream = if profile == "openai" { RESPONSES } else { ANTHROPIC };
         let (address, served) = server(ok(stream), 4096).await;
         let (_folder, assistant) = opened(profile, &address);
@@ -359,7 +359,7 @@ async fn a_message_is_kept_as_its_provider_wrote_it_and_goes_back_so() {
             "openai" => {
                 assert_eq!(body["input"].as_array().expect("a list")[1..4], native.as_array().expect("a list")[..])
             }
-            _ => assert_eq!(body["messages"][1]["content"], native),
+            _ => assert_eq!(body["messages"][1], native),
         }
     }
 }

@@ -1,12 +1,15 @@
 //! OpenAI's Chat Completions API, streaming, which many servers implement, each a little differently.
 
+use std::borrow::Cow;
+
 use deskgate_definition::tool::{Attachment, MediaType, ToolSpec};
 use deskgate_definition::{Effort, MicroUsd};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{
-    DOCUMENT_NAME, Dialect, KeptBytes, ModelOptions, answer_text, arguments, closing, data_url, is_whole, shown_after,
+    DOCUMENT_NAME, Dialect, KeptBytes, ModelOptions, RequestBody, answer_text, arguments, closing, data_url, is_whole,
+    owned, shown_after,
 };
 use crate::profile::{AttachmentPlace, ChatOptions};
 use crate::refusal::{malformed_response, overloaded, stream_error};
@@ -61,17 +64,17 @@ impl Dialect for Chat {
         }
     }
 
-    fn body(options: &ModelOptions, request: &ModelRequest) -> Value {
+    fn body<'a>(options: &ModelOptions, request: &'a ModelRequest) -> RequestBody<'a> {
         let chat = &options.profile.chat;
-        let system =
-            (!request.system.trim().is_empty()).then(|| json!({ "role": "system", "content": *request.system }));
+        let system = (!request.system.trim().is_empty())
+            .then(|| Cow::Owned(json!({ "role": "system", "content": *request.system })));
         let place = options.attachments_in(AttachmentPlace::User);
         let said = request.messages.iter().flat_map(|message| messages(message, place));
         let mut messages: Vec<_> = system.into_iter().chain(said).collect();
         if chat.cache_marks.iter().any(|beginning| options.model.starts_with(beginning)) {
             mark_for_cache(&mut messages);
         }
-        let mut body = json!({ "model": options.model, "messages": messages, "stream": true });
+        let mut body = json!({ "model": options.model, "stream": true });
         if chat.stream_options {
             body["stream_options"] = json!({ "include_usage": true });
         }
@@ -96,7 +99,7 @@ impl Dialect for Chat {
         for (member, value) in chat.extra.iter().chain(none) {
             body[member] = serde_json::to_value(value).unwrap_or_default();
         }
-        body
+        RequestBody { members: body, messages_name: "messages", messages }
     }
 
     fn received_bytes(&self) -> usize {
@@ -353,17 +356,17 @@ fn arguments_text(arguments: &Value) -> String {
     super::as_object(arguments).to_string()
 }
 
-fn messages(message: &Message, place: AttachmentPlace) -> Vec<Value> {
+fn messages(message: &Message, place: AttachmentPlace) -> Vec<Cow<'_, Value>> {
     match message {
+        Message::Assistant { native: Some(native), .. } => vec![Cow::Borrowed(&*native.0)],
         // One text: some servers take no parts.
         Message::User { text, details } => {
             let texts = [Some(text), details.as_ref()].into_iter().flatten().filter(|text| !text.is_empty());
             let text = texts.map(String::as_str).collect::<Vec<_>>().join("\n\n");
-            vec![json!({ "role": "user", "content": text })]
+            owned([json!({ "role": "user", "content": text })])
         }
-        Message::Assistant { native: Some(native), .. } => vec![Value::clone(&native.0)],
         Message::Assistant { text, tool_calls, native: None } if tool_calls.is_empty() => {
-            vec![json!({ "role": "assistant", "content": text })]
+            owned([json!({ "role": "assistant", "content": text })])
         }
         Message::Assistant { text, tool_calls, native: None } => {
             let calls: Vec<_> = tool_calls
@@ -374,7 +377,7 @@ fn messages(message: &Message, place: AttachmentPlace) -> Vec<Value> {
                 })
                 .collect();
             let content = (!text.is_empty()).then_some(text);
-            vec![json!({ "role": "assistant", "content": content, "tool_calls": calls })]
+            owned([json!({ "role": "assistant", "content": content, "tool_calls": calls })])
         }
         Message::ToolResults(answers) => {
             let results = answers.iter().map(|answer| {
@@ -390,7 +393,7 @@ fn messages(message: &Message, place: AttachmentPlace) -> Vec<Value> {
                 AttachmentPlace::User => shown_after(answers, text_part, content_part),
                 AttachmentPlace::Result => None,
             };
-            results.chain(after.map(|content| json!({ "role": "user", "content": content }))).collect()
+            owned(results.chain(after.map(|content| json!({ "role": "user", "content": content }))))
         }
     }
 }
@@ -409,10 +412,10 @@ fn content_part(attachment: &Attachment) -> Value {
 
 /// Marks the system prompt and the newest message for a cache, in the form that Anthropic's models need behind a
 /// router.
-fn mark_for_cache(messages: &mut [Value]) {
+fn mark_for_cache(messages: &mut [Cow<'_, Value>]) {
     let last = messages.len().saturating_sub(1);
     for at in [0, last] {
-        let Some(content) = messages.get_mut(at).map(|message| &mut message["content"]) else { continue };
+        let Some(content) = messages.get_mut(at).map(|message| &mut message.to_mut()["content"]) else { continue };
         if let Value::String(text) = content
             && !text.trim().is_empty()
         {

@@ -1,5 +1,6 @@
 //! Anthropic's Messages API, streaming (version 2023-06-01).
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use deskgate_definition::tool::{Attachment, MediaType, ToolSpec};
@@ -7,7 +8,9 @@ use deskgate_definition::{Effort, ReasoningSummaries};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{Dialect, EMPTY_TEXT, KeptBytes, ModelOptions, arguments, as_object, base64, closing, is_whole};
+use super::{
+    Dialect, EMPTY_TEXT, KeptBytes, ModelOptions, RequestBody, arguments, as_object, base64, closing, is_whole,
+};
 use crate::profile::Thinking;
 use crate::refusal::{malformed_response, reported, stream_error};
 use crate::sse::SseEvent;
@@ -45,20 +48,15 @@ impl Dialect for Messages {
         Self { usage: AnthropicUsage::default(), blocks: BTreeMap::new(), stop: None, kept: KeptBytes::default() }
     }
 
-    fn body(options: &ModelOptions, request: &ModelRequest) -> Value {
+    fn body<'a>(options: &ModelOptions, request: &'a ModelRequest) -> RequestBody<'a> {
         let most = options.entry.and_then(|entry| entry.max_output_tokens).unwrap_or(DEFAULT_MAX_TOKENS);
         let max_tokens = request.max_output_tokens.map_or(most, |wanted| wanted.min(most));
         let mut messages: Vec<_> = request.messages.iter().map(message).collect();
         // The newest message, and the one that was the newest before: a cache looks back for a limited number of
         // blocks, which many calls in one turn would exceed.
         let of_user = messages.iter_mut().rev().filter(|message| message["role"] == "user");
-        of_user.take(2).filter_map(|message| message["content"].as_array_mut()?.last_mut()).for_each(mark);
-        let mut body = json!({
-            "model": options.model,
-            "max_tokens": max_tokens,
-            "messages": messages,
-            "stream": true,
-        });
+        of_user.take(2).filter_map(|message| message.to_mut()["content"].as_array_mut()?.last_mut()).for_each(mark);
+        let mut body = json!({ "model": options.model, "max_tokens": max_tokens, "stream": true });
         if !request.system.trim().is_empty() {
             let mut system = json!({ "type": "text", "text": *request.system });
             mark(&mut system);
@@ -70,7 +68,7 @@ impl Dialect for Messages {
             body["tools"] = tools.into();
         }
         think(&mut body, options, request.effort, max_tokens);
-        body
+        RequestBody { members: body, messages_name: "messages", messages }
     }
 
     fn received_bytes(&self) -> usize {
@@ -170,7 +168,7 @@ impl Messages {
         while native.last().is_some_and(|block| block["type"].as_str().is_some_and(|kind| kind.ends_with("thinking"))) {
             native.pop();
         }
-        (native.into(), calls, cut)
+        (json!({ "role": "assistant", "content": something(native) }), calls, cut)
     }
 }
 
@@ -236,15 +234,12 @@ fn stop_reason(word: &str) -> StopReason {
     }
 }
 
-fn message(message: &Message) -> Value {
-    match message {
+fn message(message: &Message) -> Cow<'_, Value> {
+    Cow::Owned(match message {
+        Message::Assistant { native: Some(native), .. } => return Cow::Borrowed(&*native.0),
         Message::User { text, details } => {
             let blocks = [Some(text), details.as_ref()].into_iter().flatten().filter_map(|text| text_block(text));
             json!({ "role": "user", "content": something(blocks.collect()) })
-        }
-        Message::Assistant { native: Some(native), .. } => {
-            let blocks = native.0.as_array().cloned().unwrap_or_default();
-            json!({ "role": "assistant", "content": something(blocks) })
         }
         Message::Assistant { text, tool_calls, native: None } => {
             let calls = tool_calls.iter().map(|ToolCall { id, name, arguments }| {
@@ -270,7 +265,7 @@ fn message(message: &Message) -> Value {
                 .collect();
             json!({ "role": "user", "content": blocks })
         }
-    }
+    })
 }
 
 /// An image or a document.

@@ -17,9 +17,13 @@ pub(super) mod responses;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
+
 use base64::Engine;
 use deskgate_definition::tool::Attachment;
 use deskgate_definition::{Effort, Reasoning};
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::profile::{AttachmentPlace, ModelEntry, Profile};
@@ -71,7 +75,7 @@ pub(super) trait Dialect: Send + 'static {
     fn new(options: &ModelOptions) -> Self;
 
     /// The body of a request.
-    fn body(options: &ModelOptions, request: &ModelRequest) -> Value;
+    fn body<'a>(options: &ModelOptions, request: &'a ModelRequest) -> RequestBody<'a>;
 
     /// How many bytes of the answer came so far, of calls that are not complete too.
     fn received_bytes(&self) -> usize;
@@ -83,6 +87,32 @@ pub(super) trait Dialect: Send + 'static {
     fn closed(&mut self) -> Vec<ModelEvent> {
         Vec::new()
     }
+}
+
+/// A request's body. Each call sends the whole conversation again, so what the provider wrote is not copied for it.
+#[derive(Debug)]
+pub(super) struct RequestBody<'a> {
+    /// An object with all members but the messages.
+    members: Value,
+    /// The name of the member with the messages.
+    messages_name: &'static str,
+    messages: Vec<Cow<'a, Value>>,
+}
+
+impl Serialize for RequestBody<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut body = serializer.serialize_map(None)?;
+        for (name, value) in self.members.as_object().into_iter().flatten() {
+            body.serialize_entry(name, value)?;
+        }
+        body.serialize_entry(self.messages_name, &self.messages)?;
+        body.end()
+    }
+}
+
+/// Messages that are made for one call.
+fn owned<'a>(messages: impl IntoIterator<Item = Value>) -> Vec<Cow<'a, Value>> {
+    messages.into_iter().map(Cow::Owned).collect()
 }
 
 /// The size limit of what one answer makes us keep, in bytes: as much as a request to this device may have, and as much

@@ -1,13 +1,15 @@
 //! OpenAI's Responses API, streaming, with nothing stored at the provider.
 
+use std::borrow::Cow;
+
 use deskgate_definition::tool::{Attachment, MediaType, ToolSpec};
 use deskgate_definition::{Effort, MicroUsd, ReasoningSummaries};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{
-    DOCUMENT_NAME, Dialect, EMPTY_TEXT, KeptBytes, ModelOptions, answer_text, arguments, as_object, closing, data_url,
-    is_whole, shown_after,
+    DOCUMENT_NAME, Dialect, EMPTY_TEXT, KeptBytes, ModelOptions, RequestBody, answer_text, arguments, as_object,
+    closing, data_url, is_whole, owned, shown_after,
 };
 use crate::profile::AttachmentPlace;
 use crate::refusal::{malformed_response, reported, stream_error};
@@ -41,11 +43,10 @@ impl Dialect for Responses {
         }
     }
 
-    fn body(options: &ModelOptions, request: &ModelRequest) -> Value {
+    fn body<'a>(options: &ModelOptions, request: &'a ModelRequest) -> RequestBody<'a> {
         let place = options.attachments_in(AttachmentPlace::Result);
         let mut body = json!({
             "model": options.model,
-            "input": request.messages.iter().flat_map(|message| items(message, place)).collect::<Vec<_>>(),
             "store": false,
             "stream": true,
         });
@@ -72,7 +73,8 @@ impl Dialect for Responses {
                 body["reasoning"] = reasoning.into();
             }
         }
-        body
+        let messages = request.messages.iter().flat_map(|message| items(message, place)).collect();
+        RequestBody { members: body, messages_name: "input", messages }
     }
 
     fn received_bytes(&self) -> usize {
@@ -199,24 +201,26 @@ fn tool(tool: &ToolSpec) -> Value {
     })
 }
 
-fn items(message: &Message, place: AttachmentPlace) -> Vec<Value> {
+fn items(message: &Message, place: AttachmentPlace) -> Vec<Cow<'_, Value>> {
     match message {
+        Message::Assistant { native: Some(native), .. } => {
+            native.0.as_array().into_iter().flatten().map(Cow::Borrowed).collect()
+        }
         Message::User { text, details } => {
             let texts = [Some(text), details.as_ref()].into_iter().flatten().filter(|text| !text.is_empty());
             let mut parts: Vec<_> = texts.map(|text| json!({ "type": "input_text", "text": text })).collect();
             if parts.is_empty() {
                 parts.push(json!({ "type": "input_text", "text": EMPTY_TEXT }));
             }
-            vec![json!({ "role": "user", "content": parts })]
+            owned([json!({ "role": "user", "content": parts })])
         }
-        Message::Assistant { native: Some(native), .. } => native.0.as_array().cloned().unwrap_or_default(),
         Message::Assistant { text, tool_calls, native: None } => {
             let said = (!text.is_empty()).then(|| json!({ "role": "assistant", "content": text }));
             let calls = tool_calls.iter().map(|ToolCall { id, name, arguments }| {
                 let arguments = as_object(arguments).to_string();
                 json!({ "type": "function_call", "call_id": id, "name": name, "arguments": arguments })
             });
-            said.into_iter().chain(calls).collect()
+            owned(said.into_iter().chain(calls))
         }
         Message::ToolResults(answers) => {
             let outputs = answers.iter().map(|answer| {
@@ -232,7 +236,7 @@ fn items(message: &Message, place: AttachmentPlace) -> Vec<Value> {
                 AttachmentPlace::User => shown_after(answers, input_text, input_part),
                 AttachmentPlace::Result => None,
             };
-            outputs.chain(after.map(|content| json!({ "role": "user", "content": content }))).collect()
+            owned(outputs.chain(after.map(|content| json!({ "role": "user", "content": content }))))
         }
     }
 }

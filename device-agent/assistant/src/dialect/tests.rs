@@ -36,11 +36,12 @@ fn asked_for(profile: &str, api: Api, model: &str, effort: Option<Effort>, most:
         max_output_tokens: most,
         effort,
     };
-    match api {
+    let body = match api {
         Api::Responses => Responses::body(&options, &request),
         Api::Chat => Chat::body(&options, &request),
         Api::Messages => Messages::body(&options, &request),
-    }
+    };
+    serde_json::to_value(body).expect("JSON")
 }
 
 /// The words of a body about the effort; `-` where it has none.

@@ -38,6 +38,8 @@ pub(super) struct ContextWindow {
     fixed: u64,
     /// The provider's token count of the newest call, and its number of messages.
     counted: Option<(u64, usize)>,
+    /// How many characters the first messages have together, and how many messages those are.
+    measured: (usize, usize),
     /// Whether the earlier messages are in their shortest form.
     earlier_is_short: bool,
     /// Whether the model refused a conversation as too long in this turn.
@@ -49,7 +51,7 @@ impl ContextWindow {
         let of_tool = |spec: &ToolSpec| spec.name.len() + spec.description.len() + spec.parameters.to_string().len();
         let tool_bytes: usize = tools.iter().map(|(_, spec)| of_tool(spec)).sum();
         let fixed = tokens(system.len() + tool_bytes);
-        Self { window, fixed, counted: None, earlier_is_short: false, refused: false }
+        Self { window, fixed, counted: None, measured: (0, 0), earlier_is_short: false, refused: false }
     }
 
     pub(super) fn next_turn(&mut self) {
@@ -66,25 +68,29 @@ impl ContextWindow {
     /// Records that a part was summarised.
     pub(super) fn record_summary(&mut self, part: ContextPart) {
         self.counted = None;
+        self.measured = (0, 0);
         self.earlier_is_short |= part == ContextPart::Earlier;
     }
 
-    /// How many tokens the next call would send.
-    pub(super) fn filled(&self, messages: &[Message]) -> u64 {
+    /// How many tokens the next call would send. Between summaries, messages are only added.
+    pub(super) fn filled(&mut self, messages: &[Message]) -> u64 {
         let (counted, from) = self.counted.unwrap_or((self.fixed, 0));
         let counted = counted + tokens(messages[from.min(messages.len())..].iter().map(bytes).sum());
-        let least = self.fixed as usize * BYTES_PER_TOKEN + messages.iter().map(chars).sum::<usize>();
+        let (before, known) = self.measured;
+        let measured = before + messages[known.min(messages.len())..].iter().map(chars).sum::<usize>();
+        self.measured = (measured, messages.len());
+        let least = self.fixed as usize * BYTES_PER_TOKEN + measured;
         counted.max((least / MAX_CHARS_PER_TOKEN) as u64)
     }
 
     /// How many tokens the window has left for an answer; `None`: no limit.
-    pub(super) fn room(&self, messages: &[Message]) -> Option<u64> {
+    pub(super) fn room(&mut self, messages: &[Message]) -> Option<u64> {
         self.window.map(|window| window.saturating_sub(self.filled(messages)))
     }
 
     /// The part to summarise before the next call. A quarter of the window is reserved for the answer and for
     /// estimation errors.
-    pub(super) fn too_long(&self, messages: &[Message]) -> Option<ContextPart> {
+    pub(super) fn too_long(&mut self, messages: &[Message]) -> Option<ContextPart> {
         let window = self.window?;
         if self.filled(messages) > window - window / 4 { self.part(messages) } else { None }
     }

@@ -308,7 +308,8 @@ impl Turn {
         if self.left() == Some(0) {
             return self.fail_because(RunErrorCode::ModelError, OUTPUT_LIMIT_TEXT, false);
         }
-        let expected = self.expected(self.context.filled(&self.messages));
+        let asked_tokens = self.context.filled(&self.messages);
+        let expected = self.expected(asked_tokens);
         let Some(room) = self.budget.room(&self.spent, &expected) else {
             return self.fail(RunErrorCode::BudgetReached);
         };
