@@ -41,7 +41,7 @@ fn write(value: &Value, text: &mut Vec<u8>) -> Result<(), serde_json::Error> {
     match value {
         Value::Object(members) => {
             let mut members: Vec<_> = members.iter().collect();
-            members.sort_unstable_by(|(one, _), (other, _)| one.encode_utf16().cmp(other.encode_utf16()));
+            members.sort_unstable_by(|(one, _), (other, _)| compare_names(one, other));
             text.push(b'{');
             for (place, (name, value)) in members.into_iter().enumerate() {
                 if place > 0 {
@@ -69,9 +69,19 @@ fn write(value: &Value, text: &mut Vec<u8>) -> Result<(), serde_json::Error> {
     Ok(())
 }
 
+/// The order of members: by UTF-16 code units, which for ASCII is the order of their bytes.
+fn compare_names(one: &str, other: &str) -> std::cmp::Ordering {
+    match one.is_ascii() && other.is_ascii() {
+        true => one.cmp(other),
+        false => one.encode_utf16().cmp(other.encode_utf16()),
+    }
+}
+
 impl std::fmt::Display for Sha256Digest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        let digit = |value: u8| char::from(b"0123456789abcdef"[usize::from(value)]);
+        let text: String = self.0.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect();
+        f.write_str(&text)
     }
 }
 

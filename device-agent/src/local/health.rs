@@ -113,7 +113,7 @@ impl TypedRequest for MakeBundle {
 /// Checks until the agent ends.
 pub async fn follow(handler: RequestHandler) {
     let mut active_connections = handler.active_connection.clone();
-    let mut decisions = handler.store.decisions();
+    let mut requests = handler.store.request_changes();
     let mut accounts = handler.token_manager.watch();
     let mut looks = tokio::time::interval(CHECK_INTERVAL);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -128,7 +128,7 @@ pub async fn follow(handler: RequestHandler) {
                     Err(_) => return,
                 },
                 () = changed(&mut line) => {}
-                _ = decisions.changed() => {}
+                _ = requests.changed() => {}
                 _ = accounts.changed() => {}
                 _ = looks.tick() => {}
             }

@@ -8,7 +8,6 @@ use deskgate_store::approvals::Approval;
 use serde::{Deserialize, Serialize};
 
 use super::handler::RequestHandler;
-use super::optional_watch::changed;
 use super::reply::{ErrorReply, Requester};
 use super::request::TypedRequest;
 use super::{OpenPages, opener};
@@ -47,22 +46,13 @@ impl TypedRequest for SetNotifications {
 
 /// Shows and withdraws notifications until the agent ends.
 pub async fn follow(handler: RequestHandler) {
-    let mut active_connections = handler.active_connection.clone();
-    let mut decisions = handler.store.decisions();
+    let mut requests = handler.store.request_changes();
     let mut notices = DesktopNotifications::default();
     loop {
-        let mut work = active_connections.borrow_and_update().as_ref().map(|active| active.dispatcher.watch());
-        loop {
-            handler.notify(&mut notices).await;
-            tokio::select! {
-                changed = active_connections.changed() => match changed {
-                    Ok(()) => break,
-                    Err(_) => return,
-                },
-                () = changed(&mut work) => {}
-                _ = decisions.changed() => {}
-                approval_id = notices.clicked() => handler.open_for_person(approval_id).await,
-            }
+        handler.notify(&mut notices).await;
+        tokio::select! {
+            _ = requests.changed() => {}
+            approval_id = notices.clicked() => handler.open_for_person(approval_id).await,
         }
     }
 }

@@ -102,7 +102,7 @@ async fn follow_engine(
     tabs: &AtomicU64,
 ) {
     let (mut work, mut line) = (active.dispatcher.watch(), active.link.status());
-    let mut decisions = handler.store.decisions();
+    let mut requests = handler.store.request_changes();
     let (mut accounts, mut access) = (handler.token_manager.watch(), handler.access_changes.subscribe());
     let (mut health, mut checks) = (handler.health.watch(), handler.checking.watch());
     let mut seen = GatewaySnapshot::default();
@@ -111,7 +111,7 @@ async fn follow_engine(
     loop {
         let topics = tokio::select! {
             changed = work.changed() => match changed {
-                Ok(()) => vec![Topic::Status, Topic::Approvals, Topic::Runs],
+                Ok(()) => vec![Topic::Status, Topic::Runs],
                 Err(_) => return std::future::pending().await,
             },
             _ = accounts.changed() => vec![Topic::Status],
@@ -121,7 +121,7 @@ async fn follow_engine(
                 Ok(()) => vec![Topic::Status],
                 Err(_) => return std::future::pending().await,
             },
-            _ = decisions.changed() => vec![Topic::Approvals],
+            _ = requests.changed() => vec![Topic::Approvals],
             _ = health.changed() => vec![Topic::Status],
             _ = checks.changed() => vec![Topic::Checks],
             // Always ticking: a page that opens while the agent is idle must not wait for a change.

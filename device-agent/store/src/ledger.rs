@@ -149,10 +149,10 @@ impl Ledger {
     /// # Errors
     /// The database cannot be read or written, or the request is damaged or does not exist.
     pub async fn answer(&self, approval_id: ApprovalId, longest: Duration) -> Result<Approval, Error> {
-        let mut decisions = self.store.decisions();
+        let mut requests = self.store.request_changes();
         let end = transcripts::moment() + longest;
         loop {
-            decisions.borrow_and_update();
+            requests.borrow_and_update();
             let is_over = transcripts::moment() >= end;
             let (approval, left) = self.store.durably(move |tx| look(tx, approval_id, is_over)).await?;
             if approval.state != ApprovalState::Waiting {
@@ -160,7 +160,7 @@ impl Ledger {
             }
             let pause = left.min(end.saturating_sub(transcripts::moment())).min(CLOCK_CHECK_INTERVAL);
             tokio::select! {
-                _ = decisions.changed() => {}
+                _ = requests.changed() => {}
                 () = tokio::time::sleep(pause) => {}
             }
         }

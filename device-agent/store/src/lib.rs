@@ -53,8 +53,8 @@ use worker::{DatabaseJob, Durability, Worker};
 #[derive(Clone, Debug)]
 pub struct Store {
     worker: Arc<Worker>,
-    /// Changes with each approval decision.
-    decisions: watch::Sender<()>,
+    /// Changes with each request for approval that is made or answered.
+    requests: watch::Sender<()>,
     /// Changes with each frozen version of a service.
     publications: watch::Sender<()>,
     /// Signs what the device says of runs.
@@ -72,7 +72,8 @@ impl Store {
     /// The file cannot be used, or another process has it open; others can read it or write its directory (the error
     /// names the command that fixes it).
     pub async fn open(path: impl Into<PathBuf>) -> Result<Self, Error> {
-        Ok(Self::on(Worker::open(path.into()).await?))
+        let requests = watch::Sender::new(());
+        Ok(Self::on(Worker::open(path.into(), requests.clone()).await?, requests))
     }
 
     /// Opens the database read-only: it is neither created nor migrated.
@@ -80,13 +81,12 @@ impl Store {
     /// # Errors
     /// As [`Self::open`]; or an earlier version of the program wrote the file.
     pub async fn look(path: impl Into<PathBuf>) -> Result<Self, Error> {
-        Ok(Self::on(Worker::look(path.into()).await?))
+        Ok(Self::on(Worker::look(path.into()).await?, watch::Sender::new(())))
     }
 
-    fn on(worker: Worker) -> Self {
-        let (decisions, publications) = (watch::Sender::new(()), watch::Sender::new(()));
-        let has_no_budget = Arc::default();
-        Self { worker: Arc::new(worker), decisions, publications, signer: None, has_no_budget }
+    fn on(worker: Worker, requests: watch::Sender<()>) -> Self {
+        let (publications, has_no_budget) = (watch::Sender::new(()), Arc::default());
+        Self { worker: Arc::new(worker), requests, publications, signer: None, has_no_budget }
     }
 
     /// The same store, which signs what it says of runs. Without this it takes none.
@@ -139,13 +139,9 @@ impl Store {
         Settings::new(self.clone())
     }
 
-    fn tell_of_decisions(&self) {
-        self.decisions.send_replace(());
-    }
-
-    /// Changes with each approval decision.
-    pub fn decisions(&self) -> watch::Receiver<()> {
-        self.decisions.subscribe()
+    /// Changes with each request for approval that is made or answered, after that was stored.
+    pub fn request_changes(&self) -> watch::Receiver<()> {
+        self.requests.subscribe()
     }
 
     /// Does `work` in one transaction that is on disk when this returns.

@@ -8,12 +8,15 @@ use std::collections::VecDeque;
 use std::fs::{DirBuilder, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use deskgate_program::crash;
 use rusqlite::config::DbConfig;
+use rusqlite::hooks::Action;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{Error, schema};
 
@@ -88,24 +91,29 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Opens for reading and writing: creates what is missing, and migrates the schema.
-    pub(super) async fn open(path: PathBuf) -> Result<Self, Error> {
-        Self::start(path, open).await
+    /// Opens for reading and writing: creates what is missing, and migrates the schema. `requests` is told of each commit
+    /// that changed requests for approval.
+    pub(super) async fn open(path: PathBuf, requests: watch::Sender<()>) -> Result<Self, Error> {
+        Self::start(path, open, requests).await
     }
 
     /// Opens read-only, and creates nothing.
     pub(super) async fn look(path: PathBuf) -> Result<Self, Error> {
-        Self::start(path, look).await
+        Self::start(path, look, watch::Sender::new(())).await
     }
 
-    async fn start(path: PathBuf, open: fn(&Path) -> Result<Connection, Error>) -> Result<Self, Error> {
+    async fn start(
+        path: PathBuf,
+        open: fn(&Path) -> Result<Connection, Error>,
+        requests: watch::Sender<()>,
+    ) -> Result<Self, Error> {
         let (opened, result) = oneshot::channel();
         let (jobs, mut queue) = mpsc::channel::<DatabaseJob>(JOB_QUEUE_LEN);
         let at = path.clone();
         let thread = std::thread::Builder::new()
             .name("store".to_owned())
             .spawn(move || {
-                let mut session = match open(&path).and_then(Session::of) {
+                let mut session = match open(&path).and_then(|connection| Session::of(connection, requests)) {
                     Ok(session) => session,
                     Err(error) => {
                         let _ = opened.send(Err(error));
@@ -194,15 +202,25 @@ pub(super) struct Session {
     /// Whether nothing is ever written.
     reads: bool,
     synchronous: Option<Durability>,
+    /// Whether requests for approval were changed since `requests` was told.
+    requests_changed: Arc<AtomicBool>,
+    requests: watch::Sender<()>,
 }
 
 impl Session {
-    fn of(connection: Connection) -> Result<Self, Error> {
+    fn of(mut connection: Connection, requests: watch::Sender<()>) -> Result<Self, Error> {
         let reads = connection.pragma_query_value(None, "query_only", |row| row.get(0))?;
         connection.set_prepared_statement_cache_capacity(PREPARED_STATEMENTS);
         // Otherwise a statement that could use a partial index is planned anew each time with other values.
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
-        Ok(Self { connection, reads, synchronous: None })
+        let requests_changed = Arc::new(AtomicBool::new(false));
+        let changed = Arc::clone(&requests_changed);
+        connection.update_hook(Some(move |_: Action, _: &str, table: &str, _: i64| {
+            if table == "approval" {
+                changed.store(true, Ordering::Relaxed);
+            }
+        }))?;
+        Ok(Self { connection, reads, synchronous: None, requests_changed, requests })
     }
 
     /// Does the jobs in their order, in one transaction as long as that lasts.
@@ -251,6 +269,9 @@ impl Session {
         names.iter().for_each(|name| crash::before(name));
         transaction.commit()?;
         names.iter().for_each(|name| crash::after(name));
+        if self.requests_changed.swap(false, Ordering::Relaxed) {
+            self.requests.send_replace(());
+        }
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! Receipts as compact JWS: signed, and read strictly.
 //!
-//! A reader accepts exactly the bytes that [`Receipt::sign`] makes: header and payload are written again and compared, so
+//! A reader accepts exactly the bytes that [`ReceiptSigner::sign`] makes: header and payload are written again and compared, so
 //! there is no second text for a receipt, no unknown or repeated member, and no other algorithm.
 
 use std::sync::Arc;
@@ -81,46 +81,43 @@ pub struct SignedReceipt {
 
 /// A device's key, for signing receipts only. Clones share it; `Debug` shows its fingerprint only.
 #[derive(Clone)]
-pub struct ReceiptSigner(Arc<SigningKey>);
+pub struct ReceiptSigner {
+    key: Arc<SigningKey>,
+    /// The first part of every receipt that it signs.
+    header: Arc<str>,
+}
 
 impl ReceiptSigner {
     /// Signs with this key.
     pub fn new(key: Arc<SigningKey>) -> Self {
-        Self(key)
+        let header = URL_SAFE_NO_PAD.encode(canonical(&Header::of(&PublicKey::of(&key))));
+        Self { key, header: header.into() }
     }
 
     /// Signs with the key of this seed.
     pub fn from_seed(seed: [u8; 32]) -> Self {
-        Self(Arc::new(SigningKey::from_bytes(&seed)))
+        Self::new(Arc::new(SigningKey::from_bytes(&seed)))
     }
 
     /// The public half of the key.
     pub fn public_key(&self) -> PublicKey {
-        PublicKey::of(&self.0)
+        PublicKey::of(&self.key)
     }
 
     /// The compact form of a receipt.
     pub fn sign(&self, receipt: &Receipt) -> String {
-        receipt.sign(&self.0)
+        let mut text = format!("{}.", self.header);
+        URL_SAFE_NO_PAD.encode_string(canonical(receipt), &mut text);
+        let signature = self.key.sign(text.as_bytes()).to_bytes();
+        text.push('.');
+        URL_SAFE_NO_PAD.encode_string(signature, &mut text);
+        text
     }
 }
 
 impl std::fmt::Debug for ReceiptSigner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "ReceiptSigner({})", PublicKey::of(&self.0).fingerprint())
-    }
-}
-
-impl Receipt {
-    /// The compact form.
-    pub fn sign(&self, key: &SigningKey) -> String {
-        let part = |bytes: Vec<u8>| URL_SAFE_NO_PAD.encode(bytes);
-        let mut text = part(canonical(&Header::of(&PublicKey::of(key))));
-        text.push('.');
-        text += &part(canonical(self));
-        let signature = key.sign(text.as_bytes()).to_bytes();
-        text.push('.');
-        text + &URL_SAFE_NO_PAD.encode(signature)
+        write!(f, "ReceiptSigner({})", self.public_key().fingerprint())
     }
 }
 

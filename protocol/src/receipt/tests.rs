@@ -4,12 +4,16 @@ use serde_json::json;
 
 use super::chain::{BrokenChain, ChainCheck};
 use super::check::{Expected, Violation, check_record};
-use super::jws::{InvalidReceipt, SignedReceipt, looks_like_receipt};
+use super::jws::{InvalidReceipt, ReceiptSigner, SignedReceipt, looks_like_receipt};
 use super::*;
 use crate::run::{FinishReason, Input, RunError, RunResult, Usage};
 
 fn key() -> SigningKey {
     SigningKey::from_bytes(&[7; 32])
+}
+
+fn signer() -> ReceiptSigner {
+    ReceiptSigner::from_seed([7; 32])
 }
 
 fn offer() -> Offer {
@@ -78,7 +82,7 @@ fn record(outcome: &Outcome) -> Value {
         "attempt": 1,
         "input": offer().input,
         "result": result,
-        "receipt": receipt_of(outcome, 1, None).sign(&key()),
+        "receipt": signer().sign(&receipt_of(outcome, 1, None)),
     })
 }
 
@@ -144,7 +148,7 @@ fn another_subject_another_key_and_a_missing_receipt_are_named() {
 #[test]
 fn a_receipt_is_read_only_as_it_was_written() {
     let receipt = receipt_of(&succeeded(), 1, None);
-    let text = receipt.sign(&key());
+    let text = signer().sign(&receipt);
     let read = SignedReceipt::read(&text).expect("good");
     assert_eq!((read.receipt, read.key), (receipt, crate::identity::PublicKey::of(&key())));
     assert!(looks_like_receipt(&text));
@@ -170,7 +174,7 @@ fn signed(header: &str, payload: &str) -> String {
 
 fn parts() -> (String, String) {
     use base64::Engine as _;
-    let text = receipt_of(&succeeded(), 1, None).sign(&key());
+    let text = signer().sign(&receipt_of(&succeeded(), 1, None));
     let mut parts = text.split('.').map(|part| {
         let bytes = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(part).expect("base64url");
         String::from_utf8_lossy(&bytes).into_owned()
@@ -222,7 +226,7 @@ fn the_largest_receipt_fits_and_the_rest_of_its_calls_is_a_digest() {
     receipt.run.conversation_id = Some(ConversationId::new());
     receipt.run.generation = Some(u32::MAX);
     receipt.entry = ReceiptEntry::Outcome(facts);
-    let text = receipt.sign(&key());
+    let text = signer().sign(&receipt);
     assert!(text.len() <= MAX_RECEIPT_BYTES, "{}", text.len());
     assert_eq!(SignedReceipt::read(&text).expect("good").receipt, receipt);
 }
@@ -249,7 +253,7 @@ fn chain(len: u64) -> Vec<SignedReceipt> {
     let made = (1..=len).map(|seq| {
         let mut receipt = receipt_of(&succeeded(), seq, prev);
         receipt.run.run_id = RunId::new();
-        let signed = SignedReceipt::read(&receipt.sign(&key())).expect("good");
+        let signed = SignedReceipt::read(&signer().sign(&receipt)).expect("good");
         prev = Some(signed.sha256);
         signed
     });
@@ -284,8 +288,8 @@ fn a_chain_holds_from_any_receipt_on_and_every_break_is_named() {
 
 #[test]
 fn a_second_outcome_of_one_attempt_is_named() {
-    let first = SignedReceipt::read(&receipt_of(&succeeded(), 1, None).sign(&key())).expect("good");
-    let second = receipt_of(&succeeded(), 2, Some(first.sha256)).sign(&key());
+    let first = SignedReceipt::read(&signer().sign(&receipt_of(&succeeded(), 1, None))).expect("good");
+    let second = signer().sign(&receipt_of(&succeeded(), 2, Some(first.sha256)));
     let second = SignedReceipt::read(&second).expect("good");
     let (run_id, attempt) = (offer().run_id, 1);
     assert_eq!(broken(ChainCheck::whole(), &[first, second]), [BrokenChain::SecondOutcome { seq: 2, run_id, attempt }]);
