@@ -41,6 +41,11 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { version: 20, name: "run_content", sql: include_str!("../../migrations/0020_run_content.sql") },
     Migration { version: 21, name: "restarts", sql: include_str!("../../migrations/0021_restarts.sql") },
     Migration { version: 22, name: "run_queue", sql: include_str!("../../migrations/0022_run_queue.sql") },
+    Migration {
+        version: 23,
+        name: "statement_triggers",
+        sql: include_str!("../../migrations/0023_statement_triggers.sql"),
+    },
 ];
 
 /// An advisory lock number that is used for nothing else in this database.
