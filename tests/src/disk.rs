@@ -51,6 +51,15 @@ impl Disk {
         filled
     }
 
+    /// Fills it until no more than this many bytes are left.
+    pub fn leave(&self, bytes: u64) {
+        let disk = rustix::fs::statvfs(&self.folder).expect("it is mounted");
+        let taken = (disk.f_bavail * disk.f_frsize).saturating_sub(bytes);
+        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(self.folder.join(FILLER_FILE));
+        let file = file.expect("there is room for a name");
+        rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, taken).expect("there is room for it");
+    }
+
     /// Frees space again.
     pub fn free(&self) {
         match std::fs::remove_file(self.folder.join(FILLER_FILE)) {

@@ -1,5 +1,6 @@
 //! The upgrade to a hosted gateway's control channel, against a gateway and issuer that answer as a test decides.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use axum::extract::{Request, State};
@@ -37,6 +38,13 @@ async fn note(State(asked): State<RequestLog>, request: Request, next: Next) -> 
 impl HostedSite {
     /// `line` answers the upgrade.
     async fn new(line: impl Fn() -> Response + Clone + Send + Sync + 'static) -> Self {
+        Self::answering(move || std::future::ready(line())).await
+    }
+
+    /// The same, and the answer may take its time.
+    async fn answering<F: Future<Output = Response> + Send + 'static>(
+        line: impl Fn() -> F + Clone + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a free port");
         let own = format!("http://{}", listener.local_addr().expect("bound"));
         let resource = json!({ "resource": own, "authorization_servers": [own], "deskgate_client_id": "desk" });
@@ -52,7 +60,7 @@ impl HostedSite {
             .route("/.well-known/oauth-authorization-server", get(async move || Json(metadata)))
             .route("/device", post(async move || Json(begun)))
             .route("/token", post(async move || Json(tokens)))
-            .route("/control", get(async move || line()))
+            .route("/control", get(line))
             .route("/elsewhere", any(async || "here"))
             .layer(from_fn_with_state(asked.clone(), note));
         let serving = async move { axum::serve(listener, router).await.expect("serves") };
@@ -92,6 +100,27 @@ async fn without_a_sign_in_nothing_is_dialled_and_nothing_is_tried_again() {
     let error = site.refused().await;
     assert!(error.is_blocked() && error.failed_at() == Some(ConnectStage::Account), "{error}");
     assert!(site.asked("/control").is_empty());
+}
+
+/// As from a try that began while the network was down: nothing comes back.
+#[tokio::test]
+async fn a_later_try_takes_over_from_one_that_hangs() {
+    let tries = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&tries);
+    let site = HostedSite::answering(move || {
+        let number = count.fetch_add(1, Ordering::Relaxed);
+        async move {
+            match number {
+                0 => std::future::pending().await,
+                _ => StatusCode::NOT_FOUND.into_response(),
+            }
+        }
+    })
+    .await;
+    site.sign_in().await;
+    let error = site.refused().await;
+    assert!(matches!(error, LinkError::Account(_)), "the second one was answered: {error}");
+    assert_eq!(tries.load(Ordering::Relaxed), 2);
 }
 
 #[tokio::test]

@@ -9,6 +9,9 @@ use crate::fixture::{ContractFixture, beside};
 /// How many requests it makes up for each operation in one phase, and how many there must be at least in all.
 const EXAMPLES: u32 = 80;
 const MIN_CASES: u32 = 2_000;
+/// The same for `make contract-long`.
+const LONG_EXAMPLES: u32 = 2_000;
+const LONG_MIN_CASES: u32 = 20_000;
 /// How long it may take.
 const TIMEOUT: Duration = Duration::from_secs(3600);
 
@@ -21,7 +24,7 @@ async fn a_machine_that_reads_the_document_finds_nothing_that_is_not_so() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "make contract-long"]
 async fn a_machine_that_reads_the_document_finds_nothing_in_twenty_thousand_requests() {
-    finds_nothing(10 * EXAMPLES, 10 * MIN_CASES).await;
+    finds_nothing(LONG_EXAMPLES, LONG_MIN_CASES).await;
 }
 
 async fn finds_nothing(examples: u32, at_least: u32) {

@@ -35,7 +35,7 @@ async fn buffering(target: SocketAddr) -> (SocketAddr, JoinSet<()>) {
     (address, serving)
 }
 
-fn finding<'a>(said: &'a Value, name: &str) -> &'a Value {
+pub(crate) fn finding<'a>(said: &'a Value, name: &str) -> &'a Value {
     let all = said["findings"].as_array().expect("a list");
     all.iter().find(|finding| finding["name"] == name).unwrap_or_else(|| panic!("no {name} in {said}"))
 }

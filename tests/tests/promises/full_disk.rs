@@ -1,10 +1,13 @@
 //! A command that fills the disk of the agent itself as fast as it can: it is ended, the run has its outcome, the next works.
+//! A gateway whose disk is full says so wherever somebody looks, and works again once there is room.
 
+use deskgate_gateway::ops::health_check::send_request;
 use deskgate_tests::disk::Disk;
-use deskgate_tests::{Folder, TestDevice, netns, until};
+use deskgate_tests::{Folder, GatewayProcess, TestDevice, netns, until};
 use rustix::process::Signal;
 use serde_json::json;
 
+use crate::doctor::finding;
 use crate::text;
 
 /// What the disk has beside what stands on it: what commands must leave, the reserve, and some to fill.
@@ -75,4 +78,49 @@ fn a_command_that_fills_the_agents_own_disk_is_ended_and_everything_is_written_d
         device.stop(Signal::TERM).await;
         disk.end();
     });
+}
+
+/// What the gateway's disk has beside what stands on it: enough for PostgreSQL to work on.
+const GATEWAY_SPARE_KIB: u64 = 256 * 1024;
+/// What is left of it: less than PostgreSQL may need at once, and enough for the log of an idle one.
+const LEFT_BYTES: u64 = 8 * 1024 * 1024;
+
+/// What a command says of the disk, and how it ends.
+async fn disk_verdict(gateway: &GatewayProcess) -> (String, i32) {
+    let report = gateway.command_line(&["check"]).await;
+    (text(finding(&report.value, "disk"), "/verdict").to_owned(), report.exit)
+}
+
+#[test]
+fn a_gateway_whose_disk_is_full_says_so_everywhere_and_works_again_with_room() {
+    if !netns::is_supported() {
+        return;
+    }
+    netns::run_test(
+        "full_disk::a_gateway_whose_disk_is_full_says_so_everywhere_and_works_again_with_room",
+        async || {
+            let mut gateway = GatewayProcess::on_private_cluster(&[]).await;
+            gateway.stop(Signal::TERM).await;
+            let disk = Disk::over(&gateway.state_dir(), GATEWAY_SPARE_KIB);
+            gateway.restart().await;
+            let ready = async || send_request(gateway.ops().get(), "/readyz?verbose").await;
+            assert_eq!(ready().await.err(), None);
+            assert_ne!(disk_verdict(&gateway).await.0, "FAIL");
+
+            disk.leave(LEFT_BYTES);
+            let says = ready().await.expect_err("it is not ready");
+            assert!(says.contains("[-] disk: ") && says.contains("MiB are left on the disk of"), "{says}");
+            assert_eq!(disk_verdict(&gateway).await, ("FAIL".to_owned(), 10));
+            until("the doctor to say so", async || {
+                let doctor = gateway.command_line(&["doctor"]).await;
+                if doctor.stdout.contains("(disk_full)") { Ok(()) } else { Err(doctor.stdout) }
+            })
+            .await;
+
+            disk.free();
+            assert_eq!(ready().await.err(), None);
+            gateway.stop(Signal::TERM).await;
+            disk.end();
+        },
+    );
 }
