@@ -12,7 +12,7 @@ use crate::store::deliveries::claims::DestinationCapacity;
 /// Concurrent attempts for an unknown destination.
 pub(super) const INITIAL_CONCURRENCY: u32 = 2;
 /// Concurrent attempts for a destination that answers well.
-const MAX_CONCURRENCY: u32 = 16;
+const MAX_CONCURRENCY: u32 = 64;
 /// For how long a destination is left to the other replicas.
 const LEFT_DURATION: Duration = Duration::from_secs(60);
 /// Destinations that are remembered without attempts under way.
@@ -86,7 +86,7 @@ mod tests {
         assert_eq!(free(&limits, to), None);
         limits.begin(to);
         assert_eq!(free(&limits, to), Some(INITIAL_CONCURRENCY - 1));
-        for _ in 0..20 {
+        for _ in 0..2 * MAX_CONCURRENCY {
             limits.end(to, true);
             limits.begin(to);
         }

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 pub use super::attempt::DeliveryTransport;
 use super::attempt::attempt;
 use super::concurrency::{ConcurrencyLimits, INITIAL_CONCURRENCY};
-use crate::domain::deliveries::PayloadBuilder;
+use crate::domain::deliveries::{PayloadBuilder, SignedRequest};
 use crate::store::deliveries::outcomes::{AttemptOutcome, Disposition};
 use crate::store::{Error, Store};
 
@@ -116,26 +116,18 @@ pub async fn run<P: DeliveryTransport>(
     // Longer attempts are cut off; their records say that the outcome is unknown.
     let _ = timeout(DRAIN_TIMEOUT, rest).await;
     rounds.gather();
-    if let Err(error) = rounds.write().await {
-        tracing::warn!(%error, "what came of the last deliveries was not written down");
+    let last = std::mem::take(&mut rounds.unwritten);
+    match rounds.settle(&last).await {
+        Ok(()) => rounds.count(last),
+        Err(error) => tracing::warn!(%error, "what came of the last deliveries was not written down"),
     }
 }
 
 impl<P: DeliveryTransport> DeliveryWorker<P> {
-    /// Writes outcomes, and begins what is due. Returns whether there is anything to wait for at all.
+    /// Writes outcomes, and beside that begins what is due. Returns whether there is anything to wait for at all.
     async fn look(&mut self) -> bool {
         self.gather();
-        let looked = async {
-            self.write().await?;
-            if self.is_on.is_none_or(|asked| asked.elapsed() >= DELIVERY_POLL_INTERVAL) {
-                self.is_on = self.store.has_callbacks().await?.then(Instant::now);
-            }
-            if self.is_on.is_some() {
-                self.begin().await?;
-            }
-            Ok::<_, Error>(self.is_on.is_some())
-        };
-        match looked.await {
+        match self.round().await {
             Ok(is_on) => {
                 self.failing = false;
                 is_on
@@ -150,23 +142,41 @@ impl<P: DeliveryTransport> DeliveryWorker<P> {
         }
     }
 
-    async fn begin(&mut self) -> Result<(), Error> {
+    async fn round(&mut self) -> Result<bool, Error> {
+        if self.is_on.is_none_or(|asked| asked.elapsed() >= DELIVERY_POLL_INTERVAL) {
+            self.is_on = self.store.has_callbacks().await?.then(Instant::now);
+        }
+        let finished = std::mem::take(&mut self.unwritten);
+        let (written, claimed) = tokio::join!(self.settle(&finished), self.claim());
+        match written {
+            Ok(()) => self.count(finished),
+            Err(_) => self.unwritten = finished,
+        }
+        self.begin(claimed?);
+        written.map(|()| self.is_on.is_some())
+    }
+
+    /// What is due, as far as there is room for it.
+    async fn claim(&self) -> Result<Vec<(DestinationId, Result<SignedRequest, AttemptOutcome>)>, Error> {
         let (free, bytes) = (
             MAX_CONCURRENT_ATTEMPTS.saturating_sub(self.attempts.len()),
             MAX_BYTES_IN_FLIGHT.saturating_sub(self.bytes),
         );
-        if free == 0 || bytes == 0 {
-            return Ok(());
+        if self.is_on.is_none() || free == 0 || bytes == 0 {
+            return Ok(Vec::new());
         }
         let limit = u32::try_from(free).unwrap_or(u32::MAX);
         let rooms = self.limits.rooms();
         let claimed = self.store.claim_deliveries(limit, bytes, &rooms, INITIAL_CONCURRENCY, self.clocks.lease).await?;
         if claimed.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let to: Vec<DestinationId> = claimed.iter().map(|claimed| claimed.destination_id).collect();
-        let letters = self.scribe.build(claimed).await?;
-        for (to, signed) in to.into_iter().zip(letters) {
+        Ok(to.into_iter().zip(self.scribe.build(claimed).await?).collect())
+    }
+
+    fn begin(&mut self, claimed: Vec<(DestinationId, Result<SignedRequest, AttemptOutcome>)>) {
+        for (to, signed) in claimed {
             self.limits.begin(to);
             match signed {
                 Ok(signed) => {
@@ -175,10 +185,15 @@ impl<P: DeliveryTransport> DeliveryWorker<P> {
                     let posting = attempt(self.post.clone(), signed);
                     self.attempts.spawn(async move { FinishedAttempt { to, bytes, outcome: posting.await } });
                 }
-                Err(outcome) => self.unwritten.push(FinishedAttempt { to, bytes: 0, outcome }),
+                Err(outcome) => {
+                    // The next claim must not take it again.
+                    if outcome.becomes == Disposition::GivenBack {
+                        self.limits.leave_to_others(to);
+                    }
+                    self.unwritten.push(FinishedAttempt { to, bytes: 0, outcome });
+                }
             }
         }
-        Ok(())
     }
 
     fn ended(&mut self, ended: Result<FinishedAttempt, tokio::task::JoinError>) {
@@ -200,18 +215,22 @@ impl<P: DeliveryTransport> DeliveryWorker<P> {
         }
     }
 
-    async fn write(&mut self) -> Result<(), Error> {
-        if self.unwritten.is_empty() {
+    async fn settle(&self, finished: &[FinishedAttempt]) -> Result<(), Error> {
+        if finished.is_empty() {
             return Ok(());
         }
-        let outcomes: Vec<AttemptOutcome> = self.unwritten.iter().map(|ended| ended.outcome.clone()).collect();
+        let outcomes: Vec<AttemptOutcome> = finished.iter().map(|ended| ended.outcome.clone()).collect();
         let off = self.store.settle_deliveries(&outcomes, self.clocks.retention).await?;
         for off in off {
             tracing::warn!(app_id = %off.app_id, why = %off.why, "nothing is sent to this callback any more");
         }
-        for FinishedAttempt { to, outcome, .. } in self.unwritten.drain(..) {
+        Ok(())
+    }
+
+    /// Takes written outcomes into account: only those free capacity.
+    fn count(&mut self, written: Vec<FinishedAttempt>) {
+        for FinishedAttempt { to, outcome, .. } in written {
             if outcome.becomes == Disposition::GivenBack {
-                self.limits.leave_to_others(to);
                 continue;
             }
             self.limits.end(to, outcome.becomes == Disposition::Delivered);
@@ -220,7 +239,6 @@ impl<P: DeliveryTransport> DeliveryWorker<P> {
                 state = %outcome.becomes.state(), status = outcome.status_code,
                 code = outcome.error_code.map(DeliveryErrorCode::as_str), "attempted");
         }
-        Ok(())
     }
 }
 
