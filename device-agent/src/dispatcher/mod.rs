@@ -130,6 +130,8 @@ pub struct Dispatcher<L: Link> {
     refusals: RefusalRate,
     /// The services that the gateway was asked to hold back.
     named: Vec<EndpointId>,
+    /// When the slots that are free are declared at the latest, while they are few.
+    declare_at: Option<Instant>,
     /// The gateway stops: no more slots are declared in this session.
     draining: bool,
     /// The computer is about to sleep, or sleeps: until it is awake, no slots are declared and no runs taken.
@@ -220,6 +222,7 @@ impl<L: Link> Dispatcher<L> {
             busy: Vec::new(),
             refusals: RefusalRate::default(),
             named: Vec::new(),
+            declare_at: None,
             draining: false,
             asleep: false,
             window: DEFAULT_EVENT_WINDOW,
@@ -263,7 +266,8 @@ impl<L: Link> Dispatcher<L> {
             StopMode::Graceful { until } => until,
             StopMode::Now { until } => Some(until),
         };
-        let again = [self.retry_at, self.withheld.until(), Some(self.sweep_at)].into_iter().flatten().min();
+        let again = [self.retry_at, self.withheld.until(), self.declare_at, Some(self.sweep_at)];
+        let again = again.into_iter().flatten().min();
         let Self { line, commands, executions, runs, window, .. } = self;
         tokio::select! {
             news = line.next() => DispatcherEvent::Line(news),

@@ -1,8 +1,10 @@
 //! Outgoing state: frames for the gateway, made from the state of the runs, and the status for people.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use deskgate_protocol::control::{DeviceFrame, Welcome};
+use tokio::time::Instant;
 use tracing::info;
 
 use super::backpressure::Backpressure;
@@ -10,6 +12,11 @@ use super::handle::{ActiveRun, ActiveRunState, DispatcherStatus};
 use super::problem::DispatcherProblem;
 use super::run::{RunStage, TrackedRun};
 use super::{Dispatcher, Link, MAX_UNSETTLED_RUNS, StopMode, orders};
+
+/// Less than this part of all slots is few.
+const FEW_SLOTS_DIVISOR: u32 = 4;
+/// For how long few free slots are kept back. Only a device that is nearly full keeps any.
+const MAX_DECLARE_DELAY: Duration = Duration::from_millis(25);
 
 impl<L: Link> Dispatcher<L> {
     /// Resets what was sent: in a new session every slot, every unacknowledged event and every finish is sent again.
@@ -66,12 +73,23 @@ impl<L: Link> Dispatcher<L> {
     }
 
     /// Declares the slots and places that are free beyond those the gateway may still use, and the services that are full.
+    /// Few slots are declared a moment later, with those that become free until then: runs that come together are taken,
+    /// begun and ended together, here and at the gateway.
     pub(super) fn declare_slots(&mut self) {
+        let at = self.declare_at.take();
         if self.draining || self.asleep || !matches!(self.stop, StopMode::NotStopping) || !self.line.has_room() {
             return;
         }
         let free = self.free_slots().saturating_sub(self.withheld.slots());
         let (slots, full) = (free.saturating_sub(self.credit), self.withheld.services());
+        if slots > 0 && free < self.slots.div_ceil(FEW_SLOTS_DIVISOR) && full == self.named {
+            let now = Instant::now();
+            let at = at.unwrap_or(now + MAX_DECLARE_DELAY);
+            if now < at {
+                self.declare_at = Some(at);
+                return;
+            }
+        }
         let mut active = BTreeMap::new();
         for run in self.runs.values().filter(|run| run.occupies_slot()) {
             *active.entry(run.endpoint_id).or_default() += 1;

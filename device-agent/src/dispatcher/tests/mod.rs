@@ -164,6 +164,7 @@ struct TestDevice {
     /// Runs whose text begins with `wait` end when this is true.
     gate: watch::Sender<bool>,
     window: u32,
+    slots: u32,
     dials_in: mpsc::Sender<DialRequest>,
     dials: mpsc::Receiver<DialRequest>,
     process: Option<TestProcess>,
@@ -177,11 +178,15 @@ struct TestProcess {
 
 impl TestDevice {
     async fn new() -> Self {
+        Self::with_slots(2).await
+    }
+
+    async fn with_slots(slots: u32) -> Self {
         let (dials_in, dials) = mpsc::channel(1);
         let home = tempfile::tempdir().expect("temporary folder");
         let ledger = ExecutionLog::default();
         let mut device =
-            Self { home, ledger, gate: watch::Sender::new(false), window: 8, dials_in, dials, process: None };
+            Self { home, ledger, gate: watch::Sender::new(false), window: 8, slots, dials_in, dials, process: None };
         device.boot().await;
         device
     }
@@ -193,7 +198,7 @@ impl TestDevice {
             .signing_with(ReceiptSigner::from_seed([7; 32]));
         let link = TestLink(self.dials_in.clone());
         let execute = scripted(self.ledger.clone(), self.gate.subscribe(), store.clone());
-        let made = Dispatcher::new(&store, link, execute, DispatcherConfig { slots: 2 }).await;
+        let made = Dispatcher::new(&store, link, execute, DispatcherConfig { slots: self.slots }).await;
         let (dispatcher, handle) = made.expect("the journal is readable");
         self.process = Some(TestProcess { store, handle, task: tokio::spawn(dispatcher.run()) });
     }

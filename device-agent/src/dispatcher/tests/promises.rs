@@ -249,6 +249,21 @@ async fn each_service_has_its_places_declared_with_the_slots_and_each_again_when
 }
 
 #[tokio::test]
+async fn the_few_slots_of_a_device_that_is_nearly_full_are_declared_although_no_other_run_ends() {
+    let mut device = TestDevice::with_slots(16).await;
+    let service = device.publish_as("Many", 16).await;
+    let (mut peer, _) = device.connect().await;
+    assert_eq!(peer.ready().await, 16);
+    for _ in 0..15 {
+        peer.start(&service.offer("wait")).await;
+    }
+    peer.start(&service.offer("say")).await;
+    let (run_id, attempt, seq, _) = peer.finish().await;
+    peer.send(GatewayFrame::Ack { run_id, attempt, through: seq }).await;
+    assert_eq!(peer.room().await, (1, BTreeMap::from([(service.endpoint_id, 1)])));
+}
+
+#[tokio::test]
 async fn a_full_service_is_named_until_a_run_of_it_ends_and_no_slot_is_kept_from_others_for_it() {
     let mut device = TestDevice::new().await;
     let (full, other) = (device.publish_as("Full", 1).await, device.publish_as("Other", 4).await);
