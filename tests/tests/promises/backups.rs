@@ -1,6 +1,7 @@
 //! Backups: made while the gateway works, verified, and restored without silently executing a run twice.
 
 use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
 
 use deskgate_protocol::JournalId;
 use deskgate_protocol::control::{ByeCode, DeviceFrame, GatewayFrame};
@@ -8,6 +9,7 @@ use deskgate_tests::raw::RawIdentity;
 use deskgate_tests::{Folder, GatewayProcess, Postgres, TestDevice, until};
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::frames::{publish, run_id};
 use crate::text;
@@ -282,4 +284,33 @@ async fn an_account_that_may_not_make_databases_is_told_so_and_what_to_do() {
         refused.stderr
     );
     gateway.command_line(&["backup", "verify", &backup]).await.ok();
+}
+
+/// A session as a gateway's, which ends when the task does.
+async fn session(postgres: &Postgres) -> AbortOnDropHandle<()> {
+    let url = format!("{}?application_name=deskgate-gateway", postgres.url());
+    let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.expect("connected");
+    AbortOnDropHandle::new(tokio::spawn(async move {
+        let _ = connection.await;
+        drop(client);
+    }))
+}
+
+#[tokio::test]
+async fn a_restore_waits_a_moment_for_the_sessions_of_a_gateway_that_has_just_ended() {
+    let postgres = Postgres::shared().await;
+    let mut gateway = GatewayProcess::start(&postgres, &[]).await;
+    let backup = place(&gateway, "backup");
+    gateway.command_line(&["backup", "create", &backup]).await.ok();
+    gateway.stop(Signal::TERM).await;
+    let restore = ["backup", "restore", &backup, "--accept-risk", "replace-database"];
+    let ending = session(&postgres).await;
+    let (restored, ()) = tokio::join!(gateway.command_line(&restore), async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        drop(ending);
+    });
+    restored.ok();
+    let _staying = session(&postgres).await;
+    let refused = gateway.command_line(&restore).await;
+    assert!(refused.exit == 6 && refused.stderr.contains("Stop every replica first"), "{refused:?}");
 }

@@ -358,7 +358,7 @@ async fn put_back(
 ) -> Result<RestoreReport, Failure> {
     let refused = |why: String| Err(Failure::new(Exit::Refused, format!("{why}\nNo changes were made.")));
     let (client, driver) = database.connect().await.map_err(|error| failed(error.into()))?;
-    let sessions = backup::in_use(&client).await.map_err(failed)?;
+    let sessions = backup::still_in_use(&client).await.map_err(failed)?;
     if sessions > 0 {
         return refused(format!(
             "A gateway works on {} ({sessions} connections). Stop every replica first.",

@@ -27,7 +27,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 pub use dump::{BackupContents, count, take};
-pub use restore::{RestoreReport, in_use, is_empty, restore};
+use restore::in_use;
+pub use restore::{RestoreReport, is_empty, restore, still_in_use};
 pub use scratch::ScratchDatabase;
 
 use super::Error;

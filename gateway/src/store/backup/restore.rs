@@ -7,9 +7,11 @@
 //! a gateway that was frozen nor a device that still holds such a run can write to it.
 
 use std::path::Path;
+use std::time::Duration;
 
 use deskgate_protocol::run::EventType;
 use serde_json::json;
+use tokio::time::Instant;
 use tokio_postgres::Client;
 
 use super::limited::LimitedAccount;
@@ -18,6 +20,9 @@ use crate::store::Database;
 use crate::store::migrate::{self, REPLACED_SCHEMA, SchemaStatus};
 use crate::store::operations::FIRST_RESTORED_ATTEMPT;
 
+/// How long the sessions of a gateway that has ended may stay.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
+const CLOSE_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The first migration in which a device's journal is noted.
 const FIRST_WITH_JOURNALS: i32 = 21;
 
@@ -32,11 +37,26 @@ pub struct RestoreReport {
 ///
 /// # Errors
 /// The database does not answer, or refuses the statement.
-pub async fn in_use(client: &Client) -> Result<i64, BackupError> {
+pub(super) async fn in_use(client: &Client) -> Result<i64, BackupError> {
     let sql = "-- backup::in_use
         SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
             AND application_name IN ('deskgate-gateway', 'deskgate-gateway listen')";
     Ok(client.query_one(sql, &[]).await?.try_get(0)?)
+}
+
+/// The same, once the sessions of a gateway that has just ended are gone: the server notices that a moment later.
+///
+/// # Errors
+/// As [`in_use`].
+pub async fn still_in_use(client: &Client) -> Result<i64, BackupError> {
+    let end = Instant::now() + CLOSE_TIMEOUT;
+    loop {
+        let sessions = in_use(client).await?;
+        if sessions == 0 || Instant::now() >= end {
+            return Ok(sessions);
+        }
+        tokio::time::sleep(CLOSE_POLL_INTERVAL).await;
+    }
 }
 
 /// Whether a database has no tables.
