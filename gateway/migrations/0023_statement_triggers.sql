@@ -1,22 +1,17 @@
--- What follows a change of runs and events, once for each statement instead of once for each row.
+-- What follows a change of runs, once for each statement instead of once for each row.
 
 -- Devices' reports of a moment are one statement. With a trigger for each row, a count was updated as often as the
 -- statement had runs, each time through all its versions before.
-LOCK TABLE runs, run_events IN ACCESS EXCLUSIVE MODE;
-
 DROP TRIGGER count_ended_run ON runs;
 DROP TRIGGER move_queued_run ON runs;
-DROP TRIGGER queue_deliveries_of_event ON run_events;
 DROP FUNCTION count_ended_run();
-DROP FUNCTION queue_deliveries_of_event();
 
 -- Neither table is joined with the other one: a plan is kept, whatever number of rows it was made for.
 CREATE FUNCTION follow_changed_runs() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     -- The queue. Runs come back to it, too.
     DELETE FROM run_queue WHERE run_id = ANY (ARRAY(
-        SELECT run_id FROM after WHERE state <> 'queued' AND run_id = ANY (ARRAY(
-            SELECT run_id FROM before WHERE state = 'queued'))));
+        SELECT run_id FROM after WHERE state <> 'queued' INTERSECT SELECT run_id FROM before WHERE state = 'queued'));
     INSERT INTO run_queue AS q (run_id, device_id, app_id, endpoint_id, created_at, queue_expires_at, offered_until)
     SELECT run_id, device_id, app_id, endpoint_id, created_at, queue_expires_at, offered_until
     FROM after WHERE state = 'queued'
@@ -36,21 +31,3 @@ BEGIN
 END $$;
 CREATE TRIGGER follow_changed_runs AFTER UPDATE ON runs REFERENCING OLD TABLE AS before NEW TABLE AS after
     FOR EACH STATEMENT EXECUTE FUNCTION follow_changed_runs();
-
-CREATE FUNCTION queue_deliveries_of_events() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    -- Lateral, each by its key.
-    INSERT INTO deliveries (delivery_id, destination_id, app_id, subject, event_id, run_id, sequence, type, event_at,
-        traceparent)
-    SELECT new_delivery_id(), d.destination_id, r.app_id, r.subject, e.event_id, e.run_id, e.sequence, e.type,
-        e.created_at, r.traceparent
-    FROM added e CROSS JOIN LATERAL (
-        SELECT app_id, subject, traceparent FROM runs WHERE run_id = e.run_id OFFSET 0) r CROSS JOIN LATERAL (
-        SELECT destination_id FROM destinations
-        WHERE app_id = r.app_id AND disabled_at IS NULL AND coalesce(expires_at, 'infinity') > now()
-            AND e.type = ANY (types) OFFSET 0) d
-    WHERE e.type <> 'run.accepted' AND e.type LIKE 'run.%';
-    RETURN NULL;
-END $$;
-CREATE TRIGGER queue_deliveries_of_events AFTER INSERT ON run_events REFERENCING NEW TABLE AS added
-    FOR EACH STATEMENT EXECUTE FUNCTION queue_deliveries_of_events();

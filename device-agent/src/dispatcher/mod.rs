@@ -266,7 +266,8 @@ impl<L: Link> Dispatcher<L> {
             StopMode::Graceful { until } => until,
             StopMode::Now { until } => Some(until),
         };
-        let again = [self.retry_at, self.withheld.until(), self.declare_at, Some(self.sweep_at)];
+        let declare_at = self.declare_at.filter(|_| self.line.has_room());
+        let again = [self.retry_at, self.withheld.until(), declare_at, Some(self.sweep_at)];
         let again = again.into_iter().flatten().min();
         let Self { line, commands, executions, runs, window, .. } = self;
         tokio::select! {

@@ -81,6 +81,7 @@ impl<L: Link> Dispatcher<L> {
         let busy = std::mem::take(&mut self.busy);
         if !busy.is_empty() {
             // Before the refused runs are queued again: slots that were declared earlier would bring them back at once.
+            self.declare_at = Some(Instant::now());
             self.declare_slots();
         }
         busy.into_iter().for_each(|refusal| self.line.send(refusal));

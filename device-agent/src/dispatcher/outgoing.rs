@@ -76,6 +76,9 @@ impl<L: Link> Dispatcher<L> {
     /// Few slots are declared a moment later, with those that become free until then: runs that come together are taken,
     /// begun and ended together, here and at the gateway.
     pub(super) fn declare_slots(&mut self) {
+        if self.line.is_up() && !self.line.has_room() {
+            return;
+        }
         let at = self.declare_at.take();
         if self.draining || self.asleep || !matches!(self.stop, StopMode::NotStopping) || !self.line.has_room() {
             return;

@@ -1,6 +1,7 @@
 //! Shows a desktop notification for each call that waits for a decision, until it is decided anywhere.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use deskgate_program::visible;
 use deskgate_protocol::ids::ApprovalId;
@@ -44,6 +45,9 @@ impl TypedRequest for SetNotifications {
     }
 }
 
+/// How often it is looked without a change: the notification service may have come, or the settings may be other ones.
+const LOOK_INTERVAL: Duration = Duration::from_secs(10);
+
 /// Shows and withdraws notifications until the agent ends.
 pub async fn follow(handler: RequestHandler) {
     let mut requests = handler.store.request_changes();
@@ -52,6 +56,7 @@ pub async fn follow(handler: RequestHandler) {
         handler.notify(&mut notices).await;
         tokio::select! {
             _ = requests.changed() => {}
+            () = tokio::time::sleep(LOOK_INTERVAL) => {}
             approval_id = notices.clicked() => handler.open_for_person(approval_id).await,
         }
     }

@@ -76,6 +76,21 @@ impl LiveUpdates {
 }
 
 async fn follow(handler: RequestHandler, changes: broadcast::Sender<Topic>, tabs: Arc<AtomicU64>) {
+    // Requests change without a connection, too.
+    let mut requests = handler.store.request_changes();
+    let told = changes.clone();
+    let follow_requests = async {
+        while requests.changed().await.is_ok() {
+            let _ = told.send(Topic::Approvals);
+        }
+    };
+    tokio::select! {
+        () = follow_requests => {}
+        () = follow_connections(&handler, changes, &tabs) => {}
+    }
+}
+
+async fn follow_connections(handler: &RequestHandler, changes: broadcast::Sender<Topic>, tabs: &AtomicU64) {
     let mut active_connections = handler.active_connection.clone();
     loop {
         let active = active_connections.borrow_and_update().clone();
@@ -84,7 +99,7 @@ async fn follow(handler: RequestHandler, changes: broadcast::Sender<Topic>, tabs
         let ended = match active {
             Some(active) => tokio::select! {
                 ended = next => ended,
-                () = follow_engine(&handler, active, &changes, &tabs) => Ok(()),
+                () = follow_engine(handler, active, &changes, tabs) => Ok(()),
             },
             None => next.await,
         };
@@ -102,7 +117,6 @@ async fn follow_engine(
     tabs: &AtomicU64,
 ) {
     let (mut work, mut line) = (active.dispatcher.watch(), active.link.status());
-    let mut requests = handler.store.request_changes();
     let (mut accounts, mut access) = (handler.token_manager.watch(), handler.access_changes.subscribe());
     let (mut health, mut checks) = (handler.health.watch(), handler.checking.watch());
     let mut seen = GatewaySnapshot::default();
@@ -121,7 +135,6 @@ async fn follow_engine(
                 Ok(()) => vec![Topic::Status],
                 Err(_) => return std::future::pending().await,
             },
-            _ = requests.changed() => vec![Topic::Approvals],
             _ = health.changed() => vec![Topic::Status],
             _ = checks.changed() => vec![Topic::Checks],
             // Always ticking: a page that opens while the agent is idle must not wait for a change.

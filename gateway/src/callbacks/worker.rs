@@ -147,7 +147,14 @@ impl<P: DeliveryTransport> DeliveryWorker<P> {
             self.is_on = self.store.has_callbacks().await?.then(Instant::now);
         }
         let finished = std::mem::take(&mut self.unwritten);
-        let (written, claimed) = tokio::join!(self.settle(&finished), self.claim());
+        let (written, claimed) = match self.failing {
+            // Their leases may be over: they must not be claimed again before it is written what came of them.
+            true => match self.settle(&finished).await {
+                Ok(()) => (Ok(()), self.claim().await),
+                Err(error) => (Err(error), Ok(Vec::new())),
+            },
+            false => tokio::join!(self.settle(&finished), self.claim()),
+        };
         match written {
             Ok(()) => self.count(finished),
             Err(_) => self.unwritten = finished,

@@ -46,6 +46,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "statement_triggers",
         sql: include_str!("../../migrations/0023_statement_triggers.sql"),
     },
+    Migration {
+        version: 24,
+        name: "delivery_triggers",
+        sql: include_str!("../../migrations/0024_delivery_triggers.sql"),
+    },
 ];
 
 /// An advisory lock number that is used for nothing else in this database.

@@ -8,7 +8,7 @@
 //! | [`manual`] | tests, samples, and sending again |
 //! | `ends` | discards deliveries without a receiver, and deletes old ones |
 //!
-//! They are queued with their events: by triggers (`migrations/0011` and `0023`), and acceptances by the statements that accept.
+//! They are queued with their events: by triggers (`migrations/0011` and `0024`), and acceptances by the statements that accept.
 
 pub mod claims;
 mod ends;
