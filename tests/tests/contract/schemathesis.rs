@@ -10,7 +10,7 @@ use crate::fixture::{ContractFixture, beside};
 const EXAMPLES: u32 = 80;
 const MIN_CASES: u32 = 2_000;
 /// The same for `make contract-long`.
-const LONG_EXAMPLES: u32 = 2_000;
+const LONG_EXAMPLES: u32 = 2_500;
 const LONG_MIN_CASES: u32 = 20_000;
 /// How long it may take.
 const TIMEOUT: Duration = Duration::from_secs(3600);
