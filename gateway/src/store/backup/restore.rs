@@ -47,7 +47,7 @@ pub(super) async fn in_use(client: &Client) -> Result<i64, BackupError> {
 /// The same, once the sessions of a gateway that has just ended are gone: the server notices that a moment later.
 ///
 /// # Errors
-/// As [`in_use`].
+/// The database does not answer, or refuses the statement.
 pub async fn still_in_use(client: &Client) -> Result<i64, BackupError> {
     let end = Instant::now() + CLOSE_TIMEOUT;
     loop {
