@@ -1,4 +1,4 @@
-//! Counts of a device's runs: written when runs are accepted (`migrations/0010`) and when they end (`migrations/0008`);
+//! Counts of a device's runs: written when runs are accepted (`migrations/0010`) and when they end (`migrations/0023`);
 //! only runs that were started and have not ended are read.
 
 use std::collections::BTreeMap;
