@@ -45,7 +45,7 @@ check: ## Format, lints, documentation, walls between rooms, dependencies
 	@scripts/check
 
 .PHONY: contract-long
-contract-long: ## Twenty thousand made-up requests, compared with the OpenAPI document (some minutes)
+contract-long: ## Twenty thousand made-up requests, compared with the OpenAPI document (a quarter of an hour)
 	@scripts/setup test
 	@$(BUILD)
 	@cargo test --workspace --test contract -- --ignored --nocapture
@@ -67,11 +67,17 @@ screens: ## A picture of every state of every management page in target/screens:
 	@DESKGATE_SCREENS="$$PWD/target/screens" cargo test --workspace --test pages
 	@echo "screens: $$(ls target/screens | wc -l) pictures in target/screens"
 
+.PHONY: release
+release: ## Both programs, optimised, in target/release (some minutes)
+	@scripts/setup demo
+	@cargo build --release --workspace --bin deskgate --bin deskgate-gateway
+
+# As they are in packages, for these are what is used.
 .PHONY: bench
 bench: ## Measure; a table on screen and target/bench/results.json
 	@scripts/setup test
-	@cargo build --release --workspace --bins
-	@cargo run --release --bin bench
+	@cargo build --profile dist --workspace --bin deskgate --bin deskgate-gateway --bin bench
+	@exec "$${CARGO_TARGET_DIR:-target}/dist/bench"
 
 .PHONY: scan
 scan: ## The gateway's SSH and TLS listeners before ssh-audit and sslscan
@@ -103,7 +109,7 @@ hostile: ## A hostile gateway and a hostile device against the real programs; SI
 .PHONY: load
 load: ## Much at once, and whether anything was lost; LEVELS=L1,L3,L4,L6 LOAD_SECONDS=n RATE=n DEVICES=n RUNS=n
 	@scripts/setup test
-	@cargo build --release --workspace --bins
+	@cargo build --release --workspace --bin deskgate --bin deskgate-gateway --bin load
 	@exec "$${CARGO_TARGET_DIR:-target}/release/load"
 
 .PHONY: fuzz
@@ -135,7 +141,7 @@ docs: ## The documentation as a book in target/book, with every link checked
 .PHONY: deb
 deb: ## Debian packages of both halves in target/deb
 	@scripts/setup deb
-	@cargo build --release --workspace --bins
+	@cargo build --profile dist --workspace --bin deskgate --bin deskgate-gateway
 	@scripts/deb
 
 .PHONY: trial

@@ -6,8 +6,9 @@
 //! writes a line, so this is part of what an acceptance costs.
 
 use std::fmt::{self, Debug};
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal};
 
+use deskgate_program::log_buffer::{LogBuffer, LogGuard};
 use deskgate_program::visible::{self, LogWriter};
 use serde_json::to_string;
 use tracing::field::{Field, Visit};
@@ -93,11 +94,15 @@ where
     }
 }
 
-/// Starts writing the log to standard error, in the format of this name.
-pub fn start(format: &str, filter: EnvFilter) {
-    let terminal = std::io::stderr().is_terminal();
+/// Starts writing the log to standard error, in the format of this name, until the guard is dropped.
+///
+/// # Errors
+/// The system gives no thread.
+pub fn start(format: &str, filter: EnvFilter) -> io::Result<LogGuard> {
+    let terminal = io::stderr().is_terminal();
     let colours = terminal && std::env::var_os("NO_COLOR").is_none();
-    let writer = move || LogWriter::new(std::io::stderr(), colours);
+    let (buffer, guard) = LogBuffer::start(io::stderr())?;
+    let writer = move || LogWriter::new(buffer.clone(), colours);
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
     match format {
         "json" => builder.fmt_fields(JsonFields).event_format(JsonFormat).init(),
@@ -106,11 +111,12 @@ pub fn start(format: &str, filter: EnvFilter) {
         "auto" if !terminal => builder.fmt_fields(JsonFields).event_format(JsonFormat).init(),
         _ => builder.with_ansi(colours).with_target(false).init(),
     }
+    Ok(guard)
 }
 
 /// Whether standard error goes to the journal (systemd.exec(5), JOURNAL_STREAM).
 fn is_journal() -> bool {
-    let stderr = rustix::fs::fstat(std::io::stderr());
+    let stderr = rustix::fs::fstat(io::stderr());
     let own = stderr.map(|stat| format!("{}:{}", stat.st_dev, stat.st_ino));
     std::env::var("JOURNAL_STREAM").is_ok_and(|journal| own.is_ok_and(|own| own == journal))
 }
@@ -173,7 +179,6 @@ impl Visit for MemberWriter<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
     use std::sync::{Arc, Mutex};
 
     use serde_json::{Value, json};

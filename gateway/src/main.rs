@@ -23,6 +23,7 @@ use deskgate_gateway::store::migrate::{self, MIGRATIONS, MigrateError, SchemaSta
 use deskgate_gateway::{DatabaseSettings, Gateway, Settings, hosted};
 use deskgate_program::exit;
 use deskgate_program::exit::{Exit, Failure};
+use deskgate_program::log_buffer::LogGuard;
 use deskgate_program::output::Output;
 use deskgate_program::terminal;
 use deskgate_program::{man, token};
@@ -254,7 +255,7 @@ fn not_set_up(error: impl std::fmt::Display) -> Failure {
 
 async fn serve(config: Config, migrate: bool) -> Result<(), Failure> {
     config.check().map_err(not_set_up)?;
-    start_log(&config)?;
+    let _log = start_log(&config)?;
     let settings = settings(&config, migrate)?;
     take_descriptors();
     for (directory, mode) in [(config.state_dir(), 0o700), (config.run_dir(), 0o750)] {
@@ -401,9 +402,8 @@ async fn migrate(config: &Config, command: MigrateCommand, out: Output) -> Resul
     }
 }
 
-fn start_log(config: &Config) -> Result<(), Failure> {
+fn start_log(config: &Config) -> Result<LogGuard, Failure> {
     let filter = EnvFilter::try_new(config.text("log.filter"))
         .map_err(|error| not_set_up(format!("log.filter = {:?}: {error}", config.text("log.filter"))))?;
-    log::start(config.text("log.format"), filter);
-    Ok(())
+    log::start(config.text("log.format"), filter).map_err(|error| Failure::new(Exit::Failed, error.to_string()))
 }

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`exit`], [`output`] | how a command ends, and what it prints |
 //! | [`terminal`], [`visible`] | where printed bytes go, with foreign text made visible |
+//! | [`log_buffer`] | a log that a thread of its own writes |
 //! | [`records`] | records found, listed and shown, the same for every noun |
 //! | [`confirmation`], [`duration`], [`text_file`] | asks before what cannot be undone; reads times, waits, and the files a command is given |
 //! | [`man`] | manual pages, made of what the commands' help says |
@@ -22,6 +23,7 @@ pub mod confirmation;
 pub mod crash;
 pub mod duration;
 pub mod exit;
+pub mod log_buffer;
 pub mod man;
 pub mod output;
 pub mod public_hosts;

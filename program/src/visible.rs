@@ -44,14 +44,15 @@ impl<W> LogWriter<W> {
 
 impl<W: std::io::Write> std::io::Write for LogWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let (bytes, end) = bytes.strip_suffix(b"\n").map_or((bytes, ""), |line| (line, "\n"));
-        if bytes.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\t')) {
+        let line = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+        if line.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\t')) {
             self.to.write_all(bytes)?;
         } else {
-            self.to.write_all(coloured(&String::from_utf8_lossy(bytes), self.colours).as_bytes())?;
+            let mut shown = coloured(&String::from_utf8_lossy(line), self.colours).into_bytes();
+            shown.extend_from_slice(&bytes[line.len()..]);
+            self.to.write_all(&shown)?;
         }
-        self.to.write_all(end.as_bytes())?;
-        Ok(bytes.len() + end.len())
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> std::io::Result<()> {

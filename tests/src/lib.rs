@@ -24,7 +24,7 @@
 //! | [`conversations`] | what it asks for beyond runs: conversations, stops, resets |
 //! | [`browser`] | a real browser for the device's management pages |
 //! | [`disk`] | a file system of a folder's own, which can be filled |
-//! | [`preload`] | makes the system report another time to a program, fail every sync, and read some files slowly |
+//! | [`preload`] | makes the system report another time to a program, fail or delay every sync, and read some files slowly |
 //! | [`folder`] | a working folder with known content, and scripts for the scripted assistant |
 //! | [`model`] | a third-party model provider with scripted answers |
 //! | [`tool_server`] | a third-party MCP server |

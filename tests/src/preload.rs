@@ -1,5 +1,5 @@
-//! Makes the system report another time of day to a program, fail every sync, and read some files slowly. A small preloaded library (`told.c`)
-//! does it; it reads a file at each call, so the values can change while the program runs.
+//! Makes the system report another time of day to a program, fail or delay every sync, and read some files slowly. A small
+//! preloaded library (`told.c`) does it; it reads a file at each call, so the values can change while the program runs.
 
 use std::fs::{File, Permissions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -14,8 +14,9 @@ const CLOCK_OFFSET_POS: u64 = 0;
 const SYNC_FAILURE_POS: u64 = 8;
 const OVERRIDE_COUNT_POS: u64 = 16;
 const SLOW_READ_POS: u64 = 24;
+const SLOW_SYNC_POS: u64 = 32;
 /// The length of all numbers, in bytes.
-const NUMBERS_BYTES: usize = 32;
+const NUMBERS_BYTES: usize = 40;
 
 /// The overrides for the programs that are started with it; at first there are none.
 #[derive(Debug)]
@@ -80,6 +81,11 @@ impl PreloadShim {
         self.write(SLOW_READ_POS, milliseconds.into());
     }
 
+    /// Makes each sync of a file take this much longer from now on.
+    pub fn set_slow_sync(&self, milliseconds: u32) {
+        self.write(SLOW_SYNC_POS, milliseconds.into());
+    }
+
     /// How often an override was applied.
     pub fn override_count(&self) -> i64 {
         let mut bytes = [0; 8];
@@ -120,6 +126,10 @@ mod tests {
         assert_eq!(told.override_count(), 0, "nothing but the truth");
         told.set_clock_offset(-1000 * 86_400);
         assert!(days(&told).abs_diff(today - 1000) <= 1);
+        told.set_slow_sync(300);
+        let began = std::time::Instant::now();
+        assert!(says(&told, "sync", &[file]).status.success());
+        assert!(began.elapsed() >= std::time::Duration::from_millis(300), "{:?}", began.elapsed());
         told.set_sync_failure(true);
         assert!(!says(&told, "sync", &[file]).status.success());
         assert!(told.override_count() >= 2);

@@ -1,10 +1,10 @@
 /*
- * What a program's system tells it, while a test wants it so: another time of day, that nothing can be made durable, and
- * late what stands in a file whose name begins with "slow-".
+ * What a program's system tells it, while a test wants it so: another time of day, that nothing can be made durable, or
+ * only slowly, and late what stands in a file whose name begins with "slow-".
  *
  * Preloaded (ld.so(8)). The file that TOLD names is mapped: a number of seconds that are added to the time of day, whether
- * syncing fails, how often either was told, and how long each read of a slow file takes. Whoever writes to it is believed from the next question on. Time that only
- * passes (CLOCK_MONOTONIC and its like) stays true.
+ * syncing fails, how often anything was told, how long each read of a slow file takes, and how much longer each sync. Whoever
+ * writes to it is believed from the next question on. Time that only passes (CLOCK_MONOTONIC and its like) stays true.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -24,6 +24,7 @@ struct told {
     int64_t sync_fails;
     int64_t times;
     int64_t slow_ms;
+    int64_t slow_sync_ms;
 };
 
 static struct told truth;
@@ -66,11 +67,17 @@ time_t time(time_t *at) {
     return precise.tv_sec;
 }
 
+static void pause_ms(int64_t ms) {
+    struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+    if (ms) nanosleep(&pause, NULL);
+}
+
 static int sync_of(long call, int file) {
     if (asked(&told->sync_fails)) {
         errno = EIO;
         return -1;
     }
+    pause_ms(asked(&told->slow_sync_ms));
     return (int)syscall(call, file);
 }
 
@@ -90,9 +97,6 @@ static int is_slow(int file) {
 
 ssize_t read(int file, void *into, size_t most) {
     int64_t slow_ms = asked(&told->slow_ms);
-    if (slow_ms && is_slow(file)) {
-        struct timespec pause = {.tv_sec = slow_ms / 1000, .tv_nsec = slow_ms % 1000 * 1000000};
-        nanosleep(&pause, NULL);
-    }
+    if (slow_ms && is_slow(file)) pause_ms(slow_ms);
     return syscall(SYS_read, file, into, most);
 }

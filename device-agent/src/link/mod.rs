@@ -172,6 +172,9 @@ pub struct RetryPolicy {
     pub person_window: Duration,
     /// For how long a gateway counts as recently reachable.
     pub recent_window: Duration,
+    /// For how long after a session an address that hangs up before it greets counts as a connection that fails: what
+    /// forwards to a gateway does that while the gateway restarts.
+    pub hung_up_window: Duration,
     /// Repeated sessions shorter than this count as failures: otherwise two devices with one key would replace each
     /// other without a pause.
     pub min_session: Duration,
@@ -189,6 +192,7 @@ impl Default for RetryPolicy {
             max_while_person: Duration::from_secs(4),
             person_window: Duration::from_secs(120),
             recent_window: Duration::from_secs(600),
+            hung_up_window: Duration::from_secs(30),
             min_session: Duration::from_secs(30),
             max_after_break: Duration::from_secs(2),
         }
@@ -411,7 +415,9 @@ impl Link {
             LinkError::Refused(refused) => Duration::from_secs(refused.retry_after_s.unwrap_or(0)),
             _ => Duration::ZERO,
         };
-        let is_brisk = is_of_the_line && self.seen.elapsed() < self.pace.recent_window;
+        let outage = self.seen.elapsed();
+        let is_brisk = (is_of_the_line && outage < self.pace.recent_window)
+            || (matches!(error, LinkError::HungUp { .. }) && outage < self.pace.hung_up_window);
         let mut person = self.status.person();
         let is_here = person.borrow_and_update().is_some_and(|at| at.elapsed() < self.pace.person_window);
         let longest = match (is_brisk, is_of_the_line && is_here) {

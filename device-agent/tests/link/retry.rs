@@ -128,6 +128,40 @@ async fn in_a_long_outage_it_dials_every_few_seconds_while_the_owner_is_there_an
 }
 
 #[tokio::test]
+async fn an_address_that_hangs_up_is_dialled_briskly_at_first_and_ever_more_rarely_later() {
+    let server = SshServer::start().await;
+    let forwarder = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let port = forwarder.local_addr().expect("it is bound").port();
+    let forwarding = tokio::spawn(async move { while forwarder.accept().await.is_ok() {} });
+    let brisk = Duration::from_millis(20);
+    let pace = RetryPolicy { initial: brisk, max_while_recent: brisk, ..RetryPolicy::default() };
+    let dialling = |pace| {
+        let connector = Connector::Ssh(Ssh { port, ..server.ssh() });
+        let mut link = Link::new(connector, server.credentials()).with_retry_policy(pace);
+        let status = link.handle().status();
+        (status, tokio::spawn(async move { link.connect(nothing).await.welcome().epoch }))
+    };
+    let next_in = |now: &LinkStatus| match now {
+        LinkStatus::Disconnected { next_attempt_at: Some(next), .. } => {
+            Some(next.0.duration_since(Timestamp::now().0).as_millis())
+        }
+        _ => None,
+    };
+    let (mut status, waiting) = dialling(pace);
+    // By then a wait that doubles would be an hour.
+    for _ in 0..18 {
+        let shown = until(&mut status, |now| next_in(now).is_some()).await;
+        assert!(next_in(&shown).is_some_and(|wait| wait <= brisk.as_millis().cast_signed()), "{shown:?}");
+        until(&mut status, |now| *now == LinkStatus::Connecting).await;
+    }
+    waiting.abort();
+    let (mut status, waiting) = dialling(RetryPolicy { hung_up_window: Duration::ZERO, ..pace });
+    until(&mut status, |now| next_in(now).is_some_and(|wait| wait > 500)).await;
+    waiting.abort();
+    forwarding.abort();
+}
+
+#[tokio::test]
 async fn a_changed_host_key_is_not_tried_again_until_a_person_says_so() {
     let mut server = SshServer::start().await;
     server.echo();

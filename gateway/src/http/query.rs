@@ -23,6 +23,11 @@ impl QueryParameters {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let sent = decoded(name);
             if known.contains(&LABELS) && label(&sent).is_some() {
+                if sent.contains(NESTED) {
+                    let detail =
+                        format!("A label's value is a text: no label is sought whose name has {NESTED:?} in it.");
+                    return Err(Error::invalid_parameter(&sent, &detail));
+                }
                 if labels.insert(sent.clone(), decoded(value)).is_some() {
                     return Err(Error::invalid_parameter(&sent, &format!("{sent} was sent more than once.")));
                 }
@@ -96,6 +101,10 @@ impl QueryParameters {
 /// The parameter that stands for `metadata[NAME]`, one for each label that is sought (OpenAPI's style `deepObject`).
 pub(super) const LABELS: &str = "metadata";
 
+/// What a client puts between the names of an object in an object. A label has none in its value, and one whose name
+/// has this in it would look the same.
+const NESTED: &str = "][";
+
 /// The name of the label that a parameter seeks.
 fn label(sent: &str) -> Option<&str> {
     sent.strip_prefix(LABELS)?.strip_prefix('[')?.strip_suffix(']')
@@ -125,7 +134,14 @@ mod tests {
         let query = query.unwrap_or_else(|error| panic!("{error:?}"));
         assert_eq!(query.labels().collect::<Vec<_>>(), [("a[b]", ""), ("order", "4711")]);
         assert_eq!(query.filters().count(), 2);
-        for query in ["metadata=x", "metadata[a]=1&metadata[a]=1", "metadata.a=1", "labels[a]=1"] {
+        for query in [
+            "metadata=x",
+            "metadata[a]=1&metadata[a]=1",
+            "metadata[a][b]=1",
+            "metadata%5Ba%5D%5B0%5D=1",
+            "metadata.a=1",
+            "labels[a]=1",
+        ] {
             assert!(QueryParameters::read(Some(query), &[LABELS]).is_err(), "{query}");
         }
         assert!(QueryParameters::read(Some("metadata[a]=1"), &["limit"]).is_err());

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use deskgate_program::log_buffer;
 use histogram::Histogram;
 pub use text::MetricsText;
 
@@ -149,6 +150,8 @@ impl Metrics {
         let help = "Devices that were refused because control.connections were open.";
         text.family("deskgate_control_connections_refused_total", "counter", help);
         text.sample("", &[], counts.control_refusals as f64);
+        text.family("deskgate_log_lines_lost_total", "counter", "Lines of the log that nobody took in time.");
+        text.sample("", &[], log_buffer::lost_lines() as f64);
         text.family("deskgate_callback_attempts_total", "counter", "Attempts to deliver to callbacks.");
         for (outcome, count) in &counts.callbacks {
             text.sample("", &[("outcome", outcome)], *count as f64);

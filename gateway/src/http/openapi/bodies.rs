@@ -97,15 +97,27 @@ pub(in crate::http) struct SoughtLabels;
 
 impl PartialSchema for SoughtLabels {
     fn schema() -> RefOr<Schema> {
-        labels().into()
+        sought_labels().into()
     }
 }
 
 impl ToSchema for SoughtLabels {}
 
 fn labels() -> Object {
+    labels_named(label_name())
+}
+
+/// In a parameter a name has no `][`, which is how an object in an object is written there.
+fn sought_labels() -> Object {
+    labels_named(label_name().pattern(Some("^([^\\]]|\\]+[^\\]\\[])*\\]*$")))
+}
+
+fn label_name() -> ObjectBuilder {
+    ObjectBuilder::new().schema_type(Type::String).min_length(Some(1)).max_length(Some(64))
+}
+
+fn labels_named(name: ObjectBuilder) -> Object {
     let label = ObjectBuilder::new().schema_type(Type::String).max_length(Some(512));
-    let name = ObjectBuilder::new().schema_type(Type::String).min_length(Some(1)).max_length(Some(64));
     ObjectBuilder::new()
         .schema_type(Type::Object)
         .description(Some("Labels of your own, at most 16: names of 1 to 64 characters, values of at most 512."))

@@ -26,7 +26,13 @@ impl Desktop {
     /// Starts one in `folder`, in built-in mode.
     pub(crate) async fn start(programs: &Programs, folder: &Path) -> anyhow::Result<Self> {
         let (program, folder) = (programs.agent.clone(), folder.to_owned());
-        let mut desktop = Self { process: None, program, home: folder.join("home"), folder, environment: Vec::new() };
+        let mut desktop = Self {
+            process: None,
+            program,
+            home: folder.join("home"),
+            folder,
+            environment: programs.agent_environment(),
+        };
         desktop.resume().await?;
         Ok(desktop)
     }

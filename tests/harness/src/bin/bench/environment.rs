@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use deskgate_harness::site::UNLIMITED_SETTINGS;
+use deskgate_tests::preload::PreloadShim;
 use serde_json::Value;
 use tokio_postgres::NoTls;
 use tokio_util::task::AbortOnDropHandle;
@@ -15,28 +17,55 @@ use crate::process::ChildProcess;
 /// The longest time to wait for a start.
 pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// Where Debian has a folder for each version of PostgreSQL.
+const POSTGRES_VERSIONS: &str = "/usr/lib/postgresql";
+
 /// The programs beside this one.
 #[derive(Clone, Debug)]
 pub(crate) struct Programs {
     gateway: PathBuf,
     /// The desktop's agent.
     pub(crate) agent: PathBuf,
+    /// What makes syncs slower, if they are to be.
+    slow_disk: Option<Arc<SlowDisk>>,
+}
+
+/// A disk on which each sync takes longer, for the desktop's agent and for PostgreSQL.
+#[derive(Debug)]
+struct SlowDisk {
+    shim: PreloadShim,
+    /// PostgreSQL's programs, on that disk.
+    postgres: PathBuf,
 }
 
 impl Programs {
-    /// Finds them.
-    pub(crate) fn find() -> anyhow::Result<Self> {
+    /// Finds them. Each sync of theirs will take so much longer.
+    pub(crate) fn find(slow_sync_ms: u32) -> anyhow::Result<Self> {
         let here = std::env::current_exe()?;
         let beside = |name: &str| {
             let path = here.with_file_name(name);
-            anyhow::ensure!(
-                path.exists(),
-                "{} is missing; build everything first: cargo build --release",
-                path.display()
-            );
+            anyhow::ensure!(path.exists(), "{} is missing; build everything first: make bench", path.display());
             Ok(path)
         };
-        Ok(Self { gateway: beside("deskgate-gateway")?, agent: beside("deskgate")? })
+        let slow_disk = (slow_sync_ms > 0).then(|| SlowDisk::new(slow_sync_ms)).transpose()?.map(Arc::new);
+        Ok(Self { gateway: beside("deskgate-gateway")?, agent: beside("deskgate")?, slow_disk })
+    }
+
+    /// The environment of an agent.
+    pub(crate) fn agent_environment(&self) -> Vec<(String, String)> {
+        self.slow_disk.as_ref().map(|disk| disk.shim.environment()).unwrap_or_default()
+    }
+}
+
+impl SlowDisk {
+    fn new(slow_sync_ms: u32) -> anyhow::Result<Self> {
+        let shim = PreloadShim::new();
+        shim.set_slow_sync(slow_sync_ms);
+        let versions = std::fs::read_dir(POSTGRES_VERSIONS)?.filter_map(Result::ok);
+        let newest = versions.max_by_key(|version| version.file_name().to_string_lossy().parse::<u32>().ok());
+        let newest = newest.context("PostgreSQL is not installed as Debian has it")?;
+        let postgres = shim.programs_beside(&newest.path().join("bin/postgres"));
+        Ok(Self { shim, postgres })
     }
 }
 
@@ -65,6 +94,12 @@ impl BenchGateway {
     pub(crate) async fn start_with(programs: &Programs, folder: &Path, more: &[&str]) -> anyhow::Result<Self> {
         let command = || {
             let mut command = Command::new(&programs.gateway);
+            if let Some(disk) = &programs.slow_disk {
+                // Of several programs of one version, the gateway takes the last.
+                let paths = std::env::var_os("PATH").unwrap_or_default();
+                let paths = std::env::split_paths(&paths).chain([disk.postgres.clone()]);
+                command.env("PATH", std::env::join_paths(paths).expect("no path has a colon in it"));
+            }
             let state = format!("state_dir={}", folder.join("state").display());
             let run = format!("run_dir={}", folder.join("run").display());
             let listeners = ["server.listen=127.0.0.1:0", "ssh.listen=127.0.0.1:0", "ops.listen=127.0.0.1:0"];

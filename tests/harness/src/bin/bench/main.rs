@@ -51,6 +51,9 @@ struct Options {
     /// Measure only this; may be repeated
     #[arg(long, value_name = "NAME", value_parser = METRICS.map(|(name, _)| name))]
     only: Vec<String>,
+    /// As on a disk whose syncs take so much longer, for PostgreSQL and for desktops
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    slow_sync_ms: u32,
     #[command(subcommand)]
     part: Option<Subprocess>,
 }
@@ -129,7 +132,7 @@ fn on_one_thread(options: Options) -> anyhow::Result<()> {
 
 /// Runs the measurements. Dropping them stops their processes.
 async fn measuring(options: Options) -> anyhow::Result<()> {
-    let bench = Bench { programs: Programs::find()?, quick: options.quick, only: options.only };
+    let bench = Bench { programs: Programs::find(options.slow_sync_ms)?, quick: options.quick, only: options.only };
     match options.part {
         Some(Subprocess::Deliveries) => deliveries::inside(&bench).await,
         _ => measure(&bench).await,
