@@ -1,6 +1,7 @@
 //! The settings of callers' limits, and of the control channel's timings.
 
 use std::num::NonZeroU32;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::{Config, ConfigError};
@@ -14,6 +15,8 @@ use crate::domain::rates::Rate;
 const MAX_RATE_PER_SECOND: u32 = 1_000_000;
 /// More than anybody looks after.
 const MAX_QUOTA: u32 = 1_000_000;
+/// More would leave too few connections for everything else.
+const MAX_CONCURRENT_COMMITS: usize = 8;
 /// The settings of the quotas, in their order.
 const QUOTA_KEYS: [&str; QuotaKind::ALL.len()] = [
     "limits.applications_per_device",
@@ -44,7 +47,7 @@ impl Config {
             waits_per_application: self.parse("limits.waits_per_application", "a whole number")?,
             bodies_per_key: self.at_least("limits.bodies_per_key", 1)?,
             body_bytes_per_key: self.at_least("limits.body_bytes_per_key", MAX_BODY_BYTES)?,
-            concurrent_commits: self.parse("limits.concurrent_commits", "a whole number")?,
+            concurrent_commits: self.within("limits.concurrent_commits", 1..=MAX_CONCURRENT_COMMITS)?,
             quotas: self.quotas()?,
         })
     }
@@ -69,11 +72,13 @@ impl Config {
     /// # Errors
     /// [`ConfigError::Value`]: it is not a whole number from 1 to 65536.
     pub fn control_connections(&self) -> Result<usize, ConfigError> {
-        let (key, wanted) = ("control.connections", "a whole number from 1 to 65536");
-        match self.parse(key, wanted)? {
-            number @ 1..=65_536 => Ok(number),
-            _ => Err(self.needed(key, wanted)),
-        }
+        self.within("control.connections", 1..=65_536)
+    }
+
+    fn within(&self, key: &'static str, range: RangeInclusive<usize>) -> Result<usize, ConfigError> {
+        let wanted = format!("a whole number from {} to {}", range.start(), range.end());
+        let number = self.parse(key, &wanted)?;
+        if range.contains(&number) { Ok(number) } else { Err(self.needed(key, &wanted)) }
     }
 
     fn at_least(&self, key: &'static str, least: usize) -> Result<usize, ConfigError> {

@@ -6,7 +6,9 @@
 //! | [`migrate`] | the schema |
 //! | [`listen`] | change notifications between replicas |
 //! | [`admissions`] | the shared commit that comes before every 202 |
+//! | `commit_pace` | how many shared commits there are at the same time |
 //! | [`runs`] [`run_list`] [`events`] | reading runs, lists of them, and their events |
+//! | `shared_reads` | reads of one kind that share a statement |
 //! | `page` | pages of lists |
 //! | [`device_lists`] [`counts`] | a desktop user's lists and overview |
 //! | [`conversations`] [`messages`] | conversations, and the runs that are their messages |
@@ -43,6 +45,7 @@ pub mod backup;
 pub mod certificates;
 pub mod cluster;
 mod columns;
+mod commit_pace;
 mod confirmations;
 mod connecting;
 pub mod conversations;
@@ -70,6 +73,7 @@ pub mod retention;
 pub mod run_content;
 pub mod run_list;
 pub mod runs;
+mod shared_reads;
 pub mod status_counts;
 mod tls_mode;
 pub mod upkeep;
@@ -109,6 +113,8 @@ pub struct Store {
     quotas: quotas::Quotas,
     /// The room on the disks.
     disk: disk::DiskWatch,
+    /// Runs that callers read.
+    run_reads: runs::RunReads,
 }
 
 /// The longest a caller waits for one statement before the database counts as unavailable.

@@ -244,6 +244,7 @@ impl Database {
             meters: Metrics::default(),
             quotas: super::quotas::Quotas::default(),
             disk: super::disk::DiskWatch::default(),
+            run_reads: super::runs::RunReads::default(),
         })
     }
 

@@ -1,6 +1,6 @@
 //! Reads runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use deskgate_protocol::management::OwnConversation;
 use deskgate_protocol::operation::Stop;
@@ -10,6 +10,7 @@ use tokio_postgres::Row;
 
 use super::columns::{json, word};
 use super::devices::{PRESENCE_SQL, Presence};
+use super::shared_reads::SharedReads;
 use super::{Error, Store};
 
 /// The columns of a record without input and result, which may be a megabyte each, and without its receipt.
@@ -29,6 +30,24 @@ pub struct StoredRun {
     pub presence: Presence,
     /// Whether the model of the attempt cannot be used at the moment.
     pub model_is_unavailable: bool,
+}
+
+/// The values that show whether a run has changed: its stored state, its newest event, and its device's presence.
+pub type RunMark = (RunState, u64, Presence);
+
+/// A run as a caller asks for it.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct RunKey {
+    run_id: RunId,
+    app_id: ApplicationId,
+    subject: String,
+}
+
+/// The reads of runs that are under way.
+#[derive(Clone, Default)]
+pub(super) struct RunReads {
+    whole: SharedReads<RunKey, StoredRun>,
+    marks: SharedReads<RunId, RunMark>,
 }
 
 /// Positions in the queue are counted up to here: a caller who polls has each of them read.
@@ -51,23 +70,57 @@ impl Store {
     /// # Errors
     /// The database does not answer, or refuses the statement.
     pub async fn run(&self, app_id: ApplicationId, subject: &str, run_id: RunId) -> Result<Option<StoredRun>, Error> {
-        let sql = select("WHERE r.run_id = $1 AND r.app_id = $2 AND r.subject = $3 -- runs::run");
-        let row = self.durable_opt(&sql, &[&run_id.uuid(), &app_id.uuid(), &subject]).await?;
-        row.as_ref().map(stored_run).transpose()
+        let (store, key) = (self.clone(), RunKey { run_id, app_id, subject: subject.to_owned() });
+        let statement = move |keys| {
+            let store = store.clone();
+            async move { store.runs(keys).await }
+        };
+        self.run_reads.whole.read(key, statement).await
     }
 
-    /// The values that show whether a run has changed: its stored state, its newest event, and its device's presence.
+    async fn runs(&self, keys: Vec<RunKey>) -> Result<HashMap<RunKey, StoredRun>, Error> {
+        let of_key = select("WHERE r.run_id = k.run_id AND r.app_id = k.app_id AND r.subject = k.subject LIMIT 1");
+        let sql = format!(
+            "SELECT run.*, k.place FROM unnest($1::uuid[], $2::uuid[], $3::text[])
+                WITH ORDINALITY AS k (run_id, app_id, subject, place) CROSS JOIN LATERAL ({of_key}) run -- runs::run"
+        );
+        let runs: Vec<_> = keys.iter().map(|key| key.run_id.uuid()).collect();
+        let apps: Vec<_> = keys.iter().map(|key| key.app_id.uuid()).collect();
+        let subjects: Vec<_> = keys.iter().map(|key| key.subject.as_str()).collect();
+        let rows = self.durable_rows(&sql, &[&runs, &apps, &subjects]).await?;
+        let found = |row: &Row| {
+            let place = usize::try_from(row.try_get::<_, i64>("place")?).unwrap_or_default();
+            let key =
+                keys.get(place.wrapping_sub(1)).ok_or_else(|| Error::Data("a run that nobody read".to_owned()))?;
+            Ok((key.clone(), stored_run(row)?))
+        };
+        rows.iter().map(found).collect()
+    }
+
+    /// Whether a run has changed is seen by its mark.
     ///
     /// # Errors
     /// The database does not answer, or refuses the statement.
-    pub async fn run_mark(&self, run_id: RunId) -> Result<Option<(RunState, u64, Presence)>, Error> {
+    pub async fn run_mark(&self, run_id: RunId) -> Result<Option<RunMark>, Error> {
+        let store = self.clone();
+        let statement = move |runs| {
+            let store = store.clone();
+            async move { store.run_marks(runs).await }
+        };
+        self.run_reads.marks.read(run_id, statement).await
+    }
+
+    async fn run_marks(&self, runs: Vec<RunId>) -> Result<HashMap<RunId, RunMark>, Error> {
         let sql = format!(
-            "SELECT r.state, r.last_sequence, {PRESENCE_SQL} AS presence FROM runs r JOIN devices d USING (device_id)
-            WHERE r.run_id = $1 -- runs::run_mark"
+            "SELECT r.run_id, r.state, r.last_sequence, {PRESENCE_SQL} AS presence
+            FROM runs r JOIN devices d USING (device_id) WHERE r.run_id = ANY ($1) -- runs::run_mark"
         );
-        let Some(row) = self.durable_opt(&sql, &[&run_id.uuid()]).await? else { return Ok(None) };
-        let sequence = row.try_get::<_, i64>(1)?.unsigned_abs();
-        Ok(Some((word(row.try_get(0)?)?, sequence, word(row.try_get(2)?)?)))
+        let ids: Vec<_> = runs.iter().map(|run_id| run_id.uuid()).collect();
+        let mark = |row: &Row| {
+            let sequence = row.try_get::<_, i64>(2)?.unsigned_abs();
+            Ok((row.try_get::<_, uuid::Uuid>(0)?.into(), (word(row.try_get(1)?)?, sequence, word(row.try_get(3)?)?)))
+        };
+        self.durable_rows(&sql, &[&ids]).await?.iter().map(mark).collect()
     }
 
     /// One run of this device's applications, of any subject.

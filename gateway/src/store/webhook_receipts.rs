@@ -33,9 +33,14 @@ pub struct NewReceipt {
 }
 
 /// Receipts of a webhook with a good signature that are kept.
-const KEPT_SIGNED_RECEIPTS: i64 = 20;
+const KEPT_SIGNED_RECEIPTS: u8 = 20;
 /// Receipts without one that are kept.
-const KEPT_UNSIGNED_RECEIPTS: i64 = 5;
+const KEPT_UNSIGNED_RECEIPTS: u8 = 5;
+
+/// How many receipts of a webhook are kept, with a good signature or without one.
+pub fn kept_receipts(genuine: bool) -> usize {
+    usize::from(if genuine { KEPT_SIGNED_RECEIPTS } else { KEPT_UNSIGNED_RECEIPTS })
+}
 
 impl Store {
     /// Stores receipts, and deletes the oldest beyond the limits.
@@ -66,7 +71,8 @@ impl Store {
                         row_number() OVER (PARTITION BY hook_id, genuine ORDER BY receipt_id DESC) AS place
                     FROM webhook_receipts WHERE hook_id = ANY($1)) placed
                 WHERE place > CASE WHEN genuine THEN $2::int8 ELSE $3::int8 END)";
-        self.relaxed_rows(sql, &[&hooks, &KEPT_SIGNED_RECEIPTS, &KEPT_UNSIGNED_RECEIPTS]).await.map(drop)
+        let kept = [KEPT_SIGNED_RECEIPTS, KEPT_UNSIGNED_RECEIPTS].map(i64::from);
+        self.relaxed_rows(sql, &[&hooks, &kept[0], &kept[1]]).await.map(drop)
     }
 
     /// A webhook's latest receipts, newest first, if it is this device's.

@@ -43,7 +43,7 @@ struct StreamServer {
 
 impl StreamServer {
     async fn new(over_tls: bool, limits: ListenerLimits) -> Self {
-        let gateway = TestGateway::new().await;
+        let gateway = Box::pin(TestGateway::new()).await;
         let certificate = over_tls.then(Certificate::new);
         let tls = certificate.as_ref().map(|certificate| ServerTls::load(certificate.files()).expect("good"));
         let callers = domain::CallerLimits { streams_per_application: 1, ..Default::default() };

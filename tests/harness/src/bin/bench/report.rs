@@ -20,7 +20,7 @@ pub(crate) const METRICS: [(&str, &str); 47] = [
     ("start_ms", "from the start of a gateway until it is ready, its private database included; ms"),
     (
         "reconnect_ms_p50",
-        "from the return of a line that was cut for 3 s until a waiting run has ended; ms, under 2000",
+        "from the return of a line that was cut for 3 s until a waiting run has ended; ms, at most 300",
     ),
     ("submit_to_final_ms_p50_builtin", "from the POST to the final record, gateway inside the desktop; ms"),
     ("submit_to_final_ms_p99_builtin", "the same, 99 of 100; ms"),
