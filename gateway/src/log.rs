@@ -6,7 +6,9 @@
 //! writes a line, so this is part of what an acceptance costs.
 
 use std::fmt::{self, Debug};
+use std::fs::File;
 use std::io::{self, IsTerminal};
+use std::os::fd::AsFd;
 
 use deskgate_program::log_buffer::{LogBuffer, LogGuard};
 use deskgate_program::visible::{self, LogWriter};
@@ -97,11 +99,13 @@ where
 /// Starts writing the log to standard error, in the format of this name, until the guard is dropped.
 ///
 /// # Errors
-/// The system gives no thread.
+/// The system gives no thread, or no descriptor.
 pub fn start(format: &str, filter: EnvFilter) -> io::Result<LogGuard> {
     let terminal = io::stderr().is_terminal();
     let colours = terminal && std::env::var_os("NO_COLOR").is_none();
-    let (buffer, guard) = LogBuffer::start(io::stderr())?;
+    // Not `io::stderr()`, whose lock this one's writes would hold while nobody takes them.
+    let stderr = File::from(io::stderr().as_fd().try_clone_to_owned()?);
+    let (buffer, guard) = LogBuffer::start(stderr)?;
     let writer = move || LogWriter::new(buffer.clone(), colours);
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
     match format {

@@ -55,7 +55,8 @@ fn folder() -> &'static Path {
         let folder = folder.to_owned();
         let are_built = std::env::var_os("DESKGATE_PROGRAMS_ARE_BUILT").is_some();
         if let Some(cargo) = std::env::var_os("CARGO").filter(|_| !are_built) {
-            build(Path::new(&cargo), folder.ends_with("release"));
+            let profile = folder.file_name().and_then(|name| name.to_str()).unwrap_or("debug");
+            build(Path::new(&cargo), profile);
         }
         for name in ["deskgate-gateway", "deskgate"] {
             assert!(folder.join(name).is_file(), "{name} is missing in {}: run cargo build", folder.display());
@@ -64,12 +65,12 @@ fn folder() -> &'static Path {
     })
 }
 
-fn build(cargo: &Path, release: bool) {
+fn build(cargo: &Path, profile: &str) {
+    // Of this profile alone the folder has another name.
+    let profile = if profile == "debug" { "dev" } else { profile };
     let mut command = Command::new(cargo);
-    command.args(["build", "--workspace", "--bins", "--quiet"]).current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-    if release {
-        command.arg("--release");
-    }
+    command.args(["build", "--workspace", "--bins", "--quiet", "--profile", profile]);
+    command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     // Cargo's variables about this package would make some dependencies build again.
     let of_this_package = |name: &str| {
         ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_"].iter().any(|p| name.starts_with(p))

@@ -257,8 +257,8 @@ pub const SETTINGS: &[Setting] = &[
     setting("limits.retention_days", "30", "Days that ended runs are kept."),
     setting(
         "limits.concurrent_commits",
-        "8",
-        "The most commits of submissions at once, up to 8. There are two, and more where a sync takes milliseconds.",
+        "2",
+        "Commits of submissions that may be under way at once, up to 8. More help where a sync is slow.",
     ),
     setting(
         "log.format",

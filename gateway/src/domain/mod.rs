@@ -78,7 +78,7 @@ pub struct CallerLimits {
     pub bodies_per_key: usize,
     /// Bytes that their bodies may have together.
     pub body_bytes_per_key: usize,
-    /// The most commits of submissions at once.
+    /// Commits of submissions that may be under way at once.
     pub concurrent_commits: usize,
     /// How much a device and an account may make.
     pub quotas: Quotas,
@@ -96,7 +96,7 @@ impl Default for CallerLimits {
             waits_per_application: 1000,
             bodies_per_key: 256,
             body_bytes_per_key: 32 * 1024 * 1024,
-            concurrent_commits: 8,
+            concurrent_commits: 2,
             quotas: Quotas::default(),
         }
     }

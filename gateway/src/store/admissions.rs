@@ -13,7 +13,6 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::columns::{digest, word};
-use super::commit_pace::CommitPace;
 use super::counts::{ADD_COUNT_SQL, INSERT_COUNT_SQL};
 use super::deliveries::ACCEPTANCE_DESTINATIONS_SQL;
 use super::devices::{PRESENCE_SQL, Presence};
@@ -102,14 +101,12 @@ pub struct Admissions {
 }
 
 impl Admissions {
-    /// Starts the tasks that commit, at most `most_commits` at the same time. They end with their group, or when every clone
-    /// of the entry is gone.
-    pub fn start(store: &Store, tasks: &Tasks, most_commits: usize) -> Self {
+    /// Starts `committers` tasks. They end with their group, or when every clone of the entry is gone.
+    pub fn start(store: &Store, tasks: &Tasks, committers: usize) -> Self {
         let (queue, receiver) = mpsc::channel(SUBMISSION_CAPACITY);
-        let (receiver, pace) = (Arc::new(Mutex::new(receiver)), CommitPace::new(most_commits));
-        for _ in 0..pace.most() {
-            let committing = commit_for_ever(store.clone(), receiver.clone(), pace.clone(), tasks.stopping());
-            tasks.spawn("admissions", committing);
+        let receiver = Arc::new(Mutex::new(receiver));
+        for _ in 0..committers.max(1) {
+            tasks.spawn("admissions", commit_for_ever(store.clone(), receiver.clone(), tasks.stopping()));
         }
         Self { queue }
     }
@@ -132,30 +129,24 @@ impl Admissions {
 async fn commit_for_ever(
     store: Store,
     receiver: Arc<Mutex<mpsc::Receiver<PendingSubmission>>>,
-    pace: CommitPace,
     stop: CancellationToken,
 ) {
     let mut batch = Vec::with_capacity(MAX_BATCH_SUBMISSIONS);
     loop {
-        let next = async {
-            let permit = pace.permit().await;
-            let received = receiver.lock().await.recv_many(&mut batch, MAX_BATCH_SUBMISSIONS).await;
-            (received > 0).then_some(permit)
-        };
+        let next = async { receiver.lock().await.recv_many(&mut batch, MAX_BATCH_SUBMISSIONS).await };
         // Waiting callers then learn that the gateway stops.
-        let Some(mut permit) = stop.run_until_cancelled(next).await.flatten() else { return };
+        if stop.run_until_cancelled(next).await.unwrap_or(0) == 0 {
+            return;
+        }
         // One order for all, so that two commits never wait for each other.
         batch.sort_unstable_by_key(|(submission, _)| submission.identity.0);
         let (submissions, replies): (Vec<_>, Vec<_>) = batch.drain(..).unzip();
-        permit.begin();
-        match store.commit(&submissions).await {
+        let results = store.commit(&submissions).await;
+        match results {
             // A caller that is gone needs no answer.
-            Ok(admissions) => {
-                permit.committed();
-                replies.into_iter().zip(admissions).for_each(|(reply, admission)| {
-                    let _ = reply.send(Ok(admission));
-                });
-            }
+            Ok(admissions) => replies.into_iter().zip(admissions).for_each(|(reply, admission)| {
+                let _ = reply.send(Ok(admission));
+            }),
             Err(error) => {
                 tracing::warn!(%error, submissions = submissions.len(), "submissions could not be committed");
                 replies.into_iter().for_each(|reply| {

@@ -6,7 +6,6 @@
 //! | [`migrate`] | the schema |
 //! | [`listen`] | change notifications between replicas |
 //! | [`admissions`] | the shared commit that comes before every 202 |
-//! | `commit_pace` | how many shared commits there are at the same time |
 //! | [`runs`] [`run_list`] [`events`] | reading runs, lists of them, and their events |
 //! | `shared_reads` | reads of one kind that share a statement |
 //! | `page` | pages of lists |
@@ -45,7 +44,6 @@ pub mod backup;
 pub mod certificates;
 pub mod cluster;
 mod columns;
-mod commit_pace;
 mod confirmations;
 mod connecting;
 pub mod conversations;
@@ -113,7 +111,7 @@ pub struct Store {
     quotas: quotas::Quotas,
     /// The room on the disks.
     disk: disk::DiskWatch,
-    /// Runs that callers read.
+    /// Reads of runs that wait for a statement.
     run_reads: runs::RunReads,
 }
 

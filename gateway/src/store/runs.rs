@@ -1,6 +1,7 @@
 //! Reads runs.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use deskgate_protocol::management::OwnConversation;
 use deskgate_protocol::operation::Stop;
@@ -43,11 +44,11 @@ struct RunKey {
     subject: String,
 }
 
-/// The reads of runs that are under way.
+/// Reads of runs, and of their marks, that wait for a statement.
 #[derive(Clone, Default)]
 pub(super) struct RunReads {
-    whole: SharedReads<RunKey, StoredRun>,
-    marks: SharedReads<RunId, RunMark>,
+    whole: SharedReads<RunKey, Arc<Row>>,
+    marks: SharedReads<RunId, Arc<Row>>,
 }
 
 /// Positions in the queue are counted up to here: a caller who polls has each of them read.
@@ -73,28 +74,31 @@ impl Store {
         let (store, key) = (self.clone(), RunKey { run_id, app_id, subject: subject.to_owned() });
         let statement = move |keys| {
             let store = store.clone();
-            async move { store.runs(keys).await }
+            async move { store.rows_of_runs(keys).await }
         };
-        self.run_reads.whole.read(key, statement).await
+        self.run_reads.whole.read(key, statement).await?.as_deref().map(stored_run).transpose()
     }
 
-    async fn runs(&self, keys: Vec<RunKey>) -> Result<HashMap<RunKey, StoredRun>, Error> {
-        let of_key = select("WHERE r.run_id = k.run_id AND r.app_id = k.app_id AND r.subject = k.subject LIMIT 1");
+    /// The rows of these keys.
+    async fn rows_of_runs(&self, keys: Vec<RunKey>) -> Result<HashMap<RunKey, Arc<Row>>, Error> {
+        // With the limit inside, a caller's index is no way to a run.
+        let of_key = select("WHERE r.run_id = k.run_id LIMIT 1");
         let sql = format!(
             "SELECT run.*, k.place FROM unnest($1::uuid[], $2::uuid[], $3::text[])
-                WITH ORDINALITY AS k (run_id, app_id, subject, place) CROSS JOIN LATERAL ({of_key}) run -- runs::run"
+                WITH ORDINALITY AS k (run_id, app_id, subject, place) CROSS JOIN LATERAL ({of_key}) run
+            WHERE run.app_id = k.app_id AND run.subject = k.subject -- runs::run"
         );
         let runs: Vec<_> = keys.iter().map(|key| key.run_id.uuid()).collect();
         let apps: Vec<_> = keys.iter().map(|key| key.app_id.uuid()).collect();
         let subjects: Vec<_> = keys.iter().map(|key| key.subject.as_str()).collect();
         let rows = self.durable_rows(&sql, &[&runs, &apps, &subjects]).await?;
-        let found = |row: &Row| {
+        let found = |row: Row| {
             let place = usize::try_from(row.try_get::<_, i64>("place")?).unwrap_or_default();
-            let key =
-                keys.get(place.wrapping_sub(1)).ok_or_else(|| Error::Data("a run that nobody read".to_owned()))?;
-            Ok((key.clone(), stored_run(row)?))
+            let key = place.checked_sub(1).and_then(|place| keys.get(place));
+            let key = key.ok_or_else(|| Error::Data("a run that nobody read".to_owned()))?;
+            Ok((key.clone(), Arc::new(row)))
         };
-        rows.iter().map(found).collect()
+        rows.into_iter().map(found).collect()
     }
 
     /// Whether a run has changed is seen by its mark.
@@ -105,22 +109,23 @@ impl Store {
         let store = self.clone();
         let statement = move |runs| {
             let store = store.clone();
-            async move { store.run_marks(runs).await }
+            async move { store.rows_of_marks(runs).await }
         };
-        self.run_reads.marks.read(run_id, statement).await
+        let Some(row) = self.run_reads.marks.read(run_id, statement).await? else { return Ok(None) };
+        let sequence = row.try_get::<_, i64>(2)?.unsigned_abs();
+        Ok(Some((word(row.try_get(1)?)?, sequence, word(row.try_get(3)?)?)))
     }
 
-    async fn run_marks(&self, runs: Vec<RunId>) -> Result<HashMap<RunId, RunMark>, Error> {
+    /// The rows of these runs' marks.
+    async fn rows_of_marks(&self, runs: Vec<RunId>) -> Result<HashMap<RunId, Arc<Row>>, Error> {
         let sql = format!(
-            "SELECT r.run_id, r.state, r.last_sequence, {PRESENCE_SQL} AS presence
-            FROM runs r JOIN devices d USING (device_id) WHERE r.run_id = ANY ($1) -- runs::run_mark"
+            "SELECT mark.* FROM unnest($1::uuid[]) AS k (run_id) CROSS JOIN LATERAL (
+                SELECT r.run_id, r.state, r.last_sequence, {PRESENCE_SQL} AS presence
+                FROM runs r JOIN devices d USING (device_id) WHERE r.run_id = k.run_id LIMIT 1) mark -- runs::run_mark"
         );
         let ids: Vec<_> = runs.iter().map(|run_id| run_id.uuid()).collect();
-        let mark = |row: &Row| {
-            let sequence = row.try_get::<_, i64>(2)?.unsigned_abs();
-            Ok((row.try_get::<_, uuid::Uuid>(0)?.into(), (word(row.try_get(1)?)?, sequence, word(row.try_get(3)?)?)))
-        };
-        self.durable_rows(&sql, &[&ids]).await?.iter().map(mark).collect()
+        let found = |row: Row| Ok((row.try_get::<_, uuid::Uuid>(0)?.into(), Arc::new(row)));
+        self.durable_rows(&sql, &[&ids]).await?.into_iter().map(found).collect()
     }
 
     /// One run of this device's applications, of any subject.

@@ -1,6 +1,7 @@
 //! Reads of one kind that are asked for while others are under way: they wait, and share the next statement.
 //!
-//! A read never joins a statement that has begun, so what it finds is at least as new as its question.
+//! A read never joins a statement that has begun, so what it finds is at least as new as its question. What is found is not
+//! decoded here: a record that cannot be read fails for those who asked for it.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -10,13 +11,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures_util::FutureExt;
 use tokio::sync::oneshot;
 
-use super::Error;
+use super::{Error, with_timeout};
 
 /// Statements of one kind that are under way at the same time. With one alone the processor would be idle while an answer
 /// is on its way.
-const MAX_STATEMENTS: usize = 2;
+const MAX_STATEMENTS: usize = 4;
 /// Reads in one statement: a record may be a megabyte.
-const MAX_SHARED_READS: usize = 32;
+const MAX_SHARED_READS: usize = 16;
 
 /// Reads of values `V` by keys `K`.
 pub(super) struct SharedReads<K, V>(Arc<Mutex<Queue<K, V>>>);
@@ -70,7 +71,8 @@ where
             // Not the task of the one who asks: it may end before the others have their answers.
             tokio::spawn(self.clone().work_off(statement));
         }
-        answer.await.map_err(|_| Error::Unavailable("the gateway is stopping".to_owned()))?
+        let given_up = |_| Error::Unavailable("the read was given up".to_owned());
+        with_timeout(async { answer.await.map_err(given_up)? }).await
     }
 
     async fn work_off<F, Found>(self, statement: F)
@@ -86,7 +88,7 @@ where
                 }
             }
             // A panic ends these reads, and not the ones behind them.
-            match AssertUnwindSafe(statement(keys)).catch_unwind().await {
+            match AssertUnwindSafe(async { statement(keys).await }).catch_unwind().await {
                 Ok(found) => answer(reads, found),
                 Err(_) => drop(reads),
             }
@@ -96,6 +98,8 @@ where
     /// The next reads that share a statement. `None`: there are none, and this one is no longer under way.
     fn next(&self) -> Option<Vec<Read<K, V>>> {
         let mut queue = self.lock();
+        // Whoever has gone, or has waited too long, needs no answer.
+        queue.waiting.retain(|read| !read.reply.is_closed());
         if queue.waiting.is_empty() {
             queue.statements -= 1;
             return None;
@@ -111,7 +115,6 @@ where
 }
 
 fn answer<K: Eq + Hash, V: Clone>(reads: Vec<Read<K, V>>, found: Result<HashMap<K, V>, Error>) {
-    // Whoever is gone needs no answer.
     match found {
         Ok(found) => reads.into_iter().for_each(|Read { key, reply }| {
             let _ = reply.send(Ok(found.get(&key).cloned()));
@@ -163,28 +166,37 @@ mod tests {
     #[tokio::test]
     async fn what_is_asked_meanwhile_shares_the_next_statement_and_joins_none_that_has_begun() {
         let (reads, ask, mut begun) = reads();
-        let first = ask(1);
-        let (one, end_one) = begun.recv().await.expect("a statement");
-        let second = ask(2);
-        let (two, _end_two) = begun.recv().await.expect("a statement");
-        assert_eq!((one, two), (vec![1], vec![2]), "nobody waits while few are under way");
+        let (mut asked, mut ends) = (Vec::new(), Vec::new());
+        for key in 0..4 {
+            asked.push(ask(key));
+            let (keys, end) = begun.recv().await.expect("nobody waits while few are under way");
+            assert_eq!(keys, [key]);
+            ends.push(end);
+        }
+        let gone = ask(5);
         let others: Vec<_> = [1, 3, 3, 11].into_iter().map(&ask).collect();
-        while reads.lock().waiting.len() < 4 {
+        while reads.lock().waiting.len() < 5 {
             tokio::task::yield_now().await;
         }
-        end_one.send(Ok(squares(&[1]))).expect("it waits");
+        gone.abort();
+        assert!(gone.await.is_err_and(|error| error.is_cancelled()));
+        ends.remove(1).send(Ok(squares(&[1]))).expect("it waits");
         let (shared, end_shared) = begun.recv().await.expect("a statement");
         assert_eq!(shared, [1, 3, 11]);
-        assert_eq!(first.await.expect("no panic"), Ok(Some(1)));
+        assert_eq!(asked.remove(1).await.expect("no panic"), Ok(Some(1)));
         end_shared.send(Ok(squares(&shared))).expect("it waits");
         let answers: Vec<_> = join_all(others).await.into_iter().map(|answer| answer.expect("no panic")).collect();
         assert_eq!(answers, [Ok(Some(1)), Ok(Some(9)), Ok(Some(9)), Ok(None)]);
-        second.abort();
     }
 
     #[tokio::test]
     async fn a_statement_that_fails_or_panics_fails_its_own_reads_and_the_next_ones_are_answered() {
         let (reads, ask, mut begun) = reads();
+        let gone = ask(7);
+        let (_, end) = begun.recv().await.expect("a statement");
+        gone.abort();
+        assert!(gone.await.is_err_and(|error| error.is_cancelled()));
+        end.send(Ok(HashMap::new())).expect("it waits, whoever has gone");
         for round in 0..2 * MAX_STATEMENTS {
             let asked = ask(5);
             let (_, end) = begun.recv().await.expect("a statement");

@@ -9,13 +9,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::batches::{ReportedRecord, count_rounds};
 use super::{AttemptRecord, Change, RecordOutcome};
-use crate::store::commit_pace::CommitPace;
 use crate::store::leases::SessionKey;
 use crate::store::{Error, Store};
 use deskgate_program::tasks::Tasks;
 
-/// The most commits at the same time.
-const MAX_COMMITS: usize = 4;
+/// Tasks that commit. One alone would leave the processor idle while it waits for the disk.
+const COMMITTERS: usize = 2;
 /// Reports that may wait for a committer; beyond that their sessions wait.
 const MAX_WAITING_REPORTS: usize = 1024;
 
@@ -64,11 +63,9 @@ impl Reports {
     /// kept for `retention`.
     pub fn start(store: &Store, tasks: &Tasks, retention: Duration) -> Self {
         let (queue, receiver) = mpsc::channel(MAX_WAITING_REPORTS);
-        let (receiver, pace) = (Arc::new(Mutex::new(receiver)), CommitPace::new(MAX_COMMITS));
-        for _ in 0..pace.most() {
-            let committing =
-                commit_for_ever(store.clone(), receiver.clone(), retention, pace.clone(), tasks.stopping());
-            tasks.spawn("reports", committing);
+        let receiver = Arc::new(Mutex::new(receiver));
+        for _ in 0..COMMITTERS {
+            tasks.spawn("reports", commit_for_ever(store.clone(), receiver.clone(), retention, tasks.stopping()));
         }
         Self { store: store.clone(), retention, queue }
     }
@@ -99,18 +96,14 @@ async fn commit_for_ever(
     store: Store,
     receiver: Arc<Mutex<mpsc::Receiver<Report>>>,
     retention: Duration,
-    pace: CommitPace,
     stop: CancellationToken,
 ) {
     loop {
-        let mut permit = pace.permit().await;
         let batch = next_batch(&mut *receiver.lock().await, &stop).await;
         if batch.is_empty() {
             return;
         }
-        permit.begin();
         commit(&store, batch, retention).await;
-        permit.committed();
     }
 }
 
