@@ -172,8 +172,8 @@ pub struct RetryPolicy {
     pub person_window: Duration,
     /// For how long a gateway counts as recently reachable.
     pub recent_window: Duration,
-    /// For how long after a session, or after the first attempt, an SSH address that hangs up before it greets counts as a connection that fails: what
-    /// forwards to a gateway does that while the gateway restarts.
+    /// For how long after a session, or after the first attempt, an SSH address that hangs up before it greets counts as
+    /// a connection that fails: what forwards to a gateway does that while the gateway restarts.
     pub hung_up_window: Duration,
     /// Repeated sessions shorter than this count as failures: otherwise two devices with one key would replace each
     /// other without a pause.
