@@ -2,7 +2,7 @@
 //! called for a run once the budget of its service is used up; and no run is refused before.
 //!
 //! An answer that was under way when the agent died, or that its run did not go on from, may be counted or not. One that
-//! broke off is counted as the device estimates it.
+//! broke off, or that nobody can read, is counted as the device estimates it: its provider may bill it.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ const MAX_EXPECTED_TOKENS: u64 = 8000;
 const STANDSTILLS: [FaultKind; 3] = [FaultKind::FreezeAgent, FaultKind::StopAndResumeAll, FaultKind::OverlapTwo];
 /// Faults by which amounts go to another month, or cannot be written: what is said of a month is not judged then.
 const UNJUDGED: [FaultKind; 2] = [FaultKind::SkewDeviceClock, FaultKind::FillDeviceDisk];
-/// The most that a device estimates for an answer that broke off, which its model does not count.
+/// The most that a device estimates for an answer of which its model says no count.
 const MAX_ESTIMATED_TOKENS: u64 = 8000;
 
 pub(super) fn check(witnesses: &Observations) -> Vec<Violation> {
@@ -44,7 +44,7 @@ pub(super) fn refused(witnesses: &Observations) -> usize {
     refused.filter_map(|call| call.seen.run_id()).collect::<std::collections::BTreeSet<_>>().len()
 }
 
-/// An answer of a model to one of these jobs, whole or broken off.
+/// An answer of a model to one of these jobs: whole, broken off, or unreadable.
 struct Answer<'a> {
     turn: &'a ModelTurn,
     desktop: usize,
@@ -65,7 +65,7 @@ fn is_whole(turn: &ModelTurn) -> bool {
 
 /// Whether an answer came of which something is counted.
 fn is_answer(turn: &ModelTurn) -> bool {
-    is_whole(turn) || turn.served == ModelBehaviour::BreaksOff.name()
+    is_whole(turn) || [ModelBehaviour::BreaksOff, ModelBehaviour::Babbles].iter().any(|way| turn.served == way.name())
 }
 
 /// The answers of each job.
@@ -240,17 +240,19 @@ mod tests {
         let mut restarted = told(4000, "succeeded");
         restarted.turns[1].place = 0;
         assert_eq!(check(&restarted), [], "the first answer was lost with the agent");
-        let mut broken = told(9000, "succeeded");
-        broken.turns.push(ModelTurn {
-            begun: 3_000_000,
-            served: "BreaksOff".to_owned(),
-            tokens: 0,
-            ..broken.turns[1].clone()
-        });
-        broken.evidence.month_spent.insert(0, 9000);
-        assert_eq!(check(&broken), [], "one broke off, and was counted by an estimate");
-        broken.evidence.spent.insert("r".to_owned(), 16_001);
-        assert!(texts(&check(&broken)).contains("reported 8000 to 16000"));
+        for way in [ModelBehaviour::BreaksOff, ModelBehaviour::Babbles] {
+            let mut broken = told(9000, "succeeded");
+            let begun = 3_000_000;
+            broken.turns.push(ModelTurn { begun, served: way.name(), tokens: 0, ..broken.turns[1].clone() });
+            broken.evidence.month_spent.insert(0, 9000);
+            assert_eq!(check(&broken), [], "one had no count, and was estimated: {way:?}");
+            broken.evidence.spent.insert("r".to_owned(), 16_001);
+            assert!(texts(&check(&broken)).contains("reported 8000 to 16000"), "{way:?}");
+        }
+        let mut refused = told(9000, "succeeded");
+        refused.turns.push(ModelTurn { begun: 3_000_000, served: "Refuses".to_owned(), ..refused.turns[1].clone() });
+        refused.evidence.month_spent.insert(0, 9000);
+        assert!(texts(&check(&refused)).contains("reported 8000 to 8000"), "a refusal costs nothing");
         let mut less = told(8000, "succeeded");
         less.evidence.month_spent.insert(0, 7999);
         assert!(texts(&check(&less)).contains("counts Some(7999) tokens in this month, and 8000 of its runs"));
