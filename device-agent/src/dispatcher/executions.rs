@@ -40,7 +40,7 @@ impl<L: Link> Dispatcher<L> {
         let Some(run) = self.runs.get_mut(&run_id) else { return };
         let (reports_in, reports) = mpsc::channel(REPORT_QUEUE_LEN);
         let stop = CancellationToken::new();
-        let running = RunStage::Running { reports, stop: stop.clone(), revoked: false };
+        let running = RunStage::Running { reports, stop: stop.clone(), revoked: false, ends: false };
         let RunStage::Taken { offer, definition: Some(definition), .. } = std::mem::replace(&mut run.stage, running)
         else {
             unreachable!("only `begin` calls this, for a run that it found taken and with a definition")
@@ -107,6 +107,12 @@ impl<L: Link> Dispatcher<L> {
     pub(super) async fn note_report(&mut self, run_id: RunId, report: Progress) {
         match report {
             Progress::Event(event) => self.note_event(run_id, event),
+            Progress::Ends => {
+                self.send_what_can_be_sent();
+                if let Some(TrackedRun { stage: RunStage::Running { ends, .. }, .. }) = self.runs.get_mut(&run_id) {
+                    *ends = true;
+                }
+            }
             Progress::Delta(delta) => {
                 // Text never overtakes the events before it.
                 self.send_what_can_be_sent();
@@ -170,7 +176,7 @@ impl<L: Link> Dispatcher<L> {
                 Progress::Event(event) => run.log.push(event),
                 Progress::Outdated(why) => outdated = Some(why),
                 // The next run makes a new summary in place of one that comes this late.
-                Progress::Delta(_) | Progress::Summary(_) => {}
+                Progress::Delta(_) | Progress::Summary(_) | Progress::Ends => {}
             }
         }
         info!(%run_id, attempt = run.attempt, state = %outcome.state(), "execution ended");

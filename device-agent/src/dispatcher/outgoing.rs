@@ -50,7 +50,10 @@ impl<L: Link> Dispatcher<L> {
     pub(super) fn send_what_can_be_sent(&mut self) {
         for (&run_id, run) in &mut self.runs {
             let attempt = run.attempt;
-            while self.line.has_room()
+            // The gateway stores the last events and the outcome as one change if they come together.
+            let waits = matches!(run.stage, RunStage::Running { ends: true, .. }) && !run.log.is_full(self.window);
+            while !waits
+                && self.line.has_room()
                 && let Some((seq, event)) = run.log.next_to_send(self.window)
             {
                 self.line.send(DeviceFrame::Event { run_id, attempt, seq, event });

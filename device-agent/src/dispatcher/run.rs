@@ -38,8 +38,8 @@ pub(super) enum RunStage {
     /// Journalled; waits for `start`. `confirmed`: the start came, and the journal could not record it yet. Without a
     /// definition the run fails when it is started.
     Taken { offer: Box<Offer>, definition: Option<Arc<Definition>>, confirmed: bool },
-    /// Executing. `revoked`: its outcome is no longer needed.
-    Running { reports: mpsc::Receiver<Progress>, stop: CancellationToken, revoked: bool },
+    /// Executing. `revoked`: its outcome is no longer needed; `ends`: it comes with the events that are not sent yet.
+    Running { reports: mpsc::Receiver<Progress>, stop: CancellationToken, revoked: bool, ends: bool },
     /// Ended. Sent once it is journalled, with what was signed about it then.
     Ended { outcome: Box<Outcome>, receipt: Option<String>, journalled: bool, sent: bool },
     /// Cut off by a restart, or by an immediate stop of the agent; waits to be offered again.

@@ -118,7 +118,12 @@ impl RunDriver<'_> {
         // How many tokens the next model call may write by the budgets of the month, or what happens in its place.
         let mut reserved = Ok(u64::MAX);
         loop {
-            for effect in turn.on(event, self.clock.elapsed()) {
+            let effects = turn.on(event, self.clock.elapsed());
+            if self.tools.is_empty() && effects.iter().any(|effect| matches!(effect, TurnEffect::Finish(_))) {
+                // Without it the last events are sent before the outcome, and not with it.
+                let _ = self.reports.try_send(Progress::Ends);
+            }
+            for effect in effects {
                 match effect {
                     TurnEffect::Reserve(expected) => reserved = self.record.reserve(expected).await,
                     TurnEffect::CallModel(request) => {

@@ -78,6 +78,8 @@ const CLEANUP_TIMEOUT: Duration = Duration::from_secs(5);
 pub enum Progress {
     /// An event of the run.
     Event(DeviceEvent),
+    /// The events that follow are the last, and the outcome comes with them.
+    Ends,
     /// A piece of the assistant's text. A full receiver drops it.
     Delta(MessageDelta),
     /// A summary of the conversation before this run.

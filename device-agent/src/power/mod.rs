@@ -77,6 +77,8 @@ pub struct Power {
     asleep: bool,
     /// A failure to delay sleep was logged, and is not resolved yet.
     complained: bool,
+    /// The logged reason why it may fall asleep during work, until it is kept awake again.
+    warned: Option<String>,
     clocks: SleepClocks,
     look: tokio::time::Interval,
     shown: watch::Sender<AwakeStatus>,
@@ -95,8 +97,8 @@ impl Power {
             tracing::info!(why, "sleep is noticed only afterwards, and this computer is not kept awake");
         }
         let looked_at = Instant::now();
-        let (awake, busy, asleep, complained) = (None, false, false, false);
-        Self { logind, looked_at, awake, busy, asleep, complained, clocks, look, shown, preference }
+        let (awake, busy, asleep, complained, warned) = (None, false, false, false, None);
+        Self { logind, looked_at, awake, busy, asleep, complained, warned, clocks, look, shown, preference }
     }
 
     /// Prevents automatic sleep during work. A person can still send the computer to sleep.
@@ -114,10 +116,14 @@ impl Power {
         if state != AwakeStatus::Yes {
             self.awake = None;
         }
-        if let AwakeStatus::No { why } = &state
-            && *self.shown.borrow() != state
-        {
-            tracing::warn!(why, "this computer may fall asleep during a run");
+        match &state {
+            AwakeStatus::Yes => self.warned = None,
+            // Runs come and go; the reason is the same for all of them.
+            AwakeStatus::No { why } if self.warned.as_ref() != Some(why) => {
+                tracing::warn!(why, "this computer may fall asleep during a run");
+                self.warned = Some(why.clone());
+            }
+            AwakeStatus::No { .. } | AwakeStatus::NotNeeded | AwakeStatus::NotWanted => {}
         }
         self.shown.send_if_modified(|shown| std::mem::replace(shown, state.clone()) != state);
     }

@@ -144,7 +144,7 @@ impl Store {
         self.requests.subscribe()
     }
 
-    /// Does `work` in a transaction that is on disk when this returns; see [`worker`].
+    /// Does `work` in one transaction that is on disk when this returns.
     async fn durably<R: Send + 'static>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<R, Error> + Send + 'static,
@@ -152,13 +152,22 @@ impl Store {
         self.worker.run(Durability::Full, work).await
     }
 
-    /// Does `work` in a transaction that only a power cut may undo. For reading, and for data that can be lost without
-    /// harm.
+    /// Does `work` in one transaction that only a power cut may undo. For reading, and for data that can be lost
+    /// without harm.
     async fn lazily<R: Send + 'static>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<R, Error> + Send + 'static,
     ) -> Result<R, Error> {
         self.worker.run(Durability::Normal, work).await
+    }
+
+    /// Does a step of a run, in one transaction with those of other runs that wait at the same time; see [`worker`].
+    async fn step<R: Send + 'static>(
+        &self,
+        sync: Durability,
+        work: impl FnOnce(&Transaction<'_>) -> Result<R, Error> + Send + 'static,
+    ) -> Result<R, Error> {
+        self.worker.run_shared(sync, work).await
     }
 
     /// Queues `work` for a transaction that nobody waits for: what is asked of the store afterwards finds it done. The end

@@ -1,8 +1,8 @@
 //! The thread that owns the connection, and the queue in front of it.
 //!
-//! Jobs that wait together are done in one transaction, in their order, and told of it after its commit: so they wait for
-//! the disk once. Each sees what the ones before it did, and one that fails undoes itself alone. Only a failure of the disk also
-//! undoes those before it; all of them are told so, and may try again.
+//! Jobs that share and wait together are done in one transaction, in their order, and told of it after its commit: so they
+//! wait for the disk once. Each sees what the ones before it did, and one that fails undoes itself alone. Only a failure of the
+//! disk also undoes those before it; all of them are told so, and may try again.
 
 use std::collections::VecDeque;
 use std::fs::{DirBuilder, OpenOptions};
@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 use deskgate_program::crash;
 use rusqlite::config::DbConfig;
@@ -23,14 +22,14 @@ use super::{Error, schema};
 
 /// How many jobs may wait in the queue. Further callers wait.
 const JOB_QUEUE_LEN: usize = 64;
-/// A transaction that lasts longer begins no further job: those that are done wait for its commit.
-const MAX_TRANSACTION_TIME: Duration = Duration::from_millis(20);
 /// Statements that stay prepared: more than there are on the way of a run.
 const PREPARED_STATEMENTS: usize = 256;
 
 /// One caller's work.
 pub(super) struct DatabaseJob {
     sync: Durability,
+    /// Whether other jobs may be in its transaction.
+    shares: bool,
     /// Its name among the points to die at.
     name: String,
     work: BoxedWork,
@@ -67,7 +66,12 @@ impl DatabaseJob {
                 FinishedWork { failure: Some(failure), tell: Box::new(|_| tell(Err(error))) }
             }
         };
-        Self { sync, name, work: Box::new(work) }
+        Self { sync, shares: false, name, work: Box::new(work) }
+    }
+
+    /// The same in a transaction that it may share.
+    fn sharing(self) -> Self {
+        Self { shares: true, ..self }
     }
 }
 
@@ -117,8 +121,10 @@ impl Worker {
                     }
                 };
                 let _ = opened.send(Ok(()));
-                while let Some(first) = queue.blocking_recv() {
-                    session.work_off(gather(first, &mut queue));
+                let mut waiting = None;
+                while let Some(first) = waiting.take().or_else(|| queue.blocking_recv()) {
+                    let jobs = gather(first, &mut queue, &mut waiting);
+                    session.work_off(jobs);
                 }
             })
             .map_err(|source| Error::File { path: at, source })?;
@@ -132,9 +138,25 @@ impl Worker {
         sync: Durability,
         work: impl FnOnce(&Transaction<'_>) -> Result<R, Error> + Send + 'static,
     ) -> Result<R, Error> {
+        self.wait_for(|tell| DatabaseJob::new(sync, work, tell)).await
+    }
+
+    /// The same in a transaction that other such work shares.
+    pub(super) async fn run_shared<R: Send + 'static>(
+        &self,
+        sync: Durability,
+        work: impl FnOnce(&Transaction<'_>) -> Result<R, Error> + Send + 'static,
+    ) -> Result<R, Error> {
+        self.wait_for(|tell| DatabaseJob::new(sync, work, tell).sharing()).await
+    }
+
+    async fn wait_for<R: Send + 'static>(
+        &self,
+        job: impl FnOnce(Box<dyn FnOnce(Result<R, Error>) + Send>) -> DatabaseJob,
+    ) -> Result<R, Error> {
         let (answer, result) = oneshot::channel();
         // The caller may be gone; the work is done all the same, as promised.
-        self.add(DatabaseJob::new(sync, work, |outcome| drop(answer.send(outcome)))).await?;
+        self.add(job(Box::new(|outcome| drop(answer.send(outcome))))).await?;
         result.await.map_err(|_| Error::Closed)?
     }
 
@@ -144,12 +166,21 @@ impl Worker {
     }
 }
 
-/// The jobs that wait now, `first` before all.
-fn gather(first: DatabaseJob, queue: &mut mpsc::Receiver<DatabaseJob>) -> VecDeque<DatabaseJob> {
-    let mut jobs = VecDeque::from([first]);
-    while jobs.len() < JOB_QUEUE_LEN
+/// The jobs that share the first one's transaction. `waiting` gets the one behind them, if it does not.
+fn gather(
+    first: DatabaseJob,
+    queue: &mut mpsc::Receiver<DatabaseJob>,
+    waiting: &mut Option<DatabaseJob>,
+) -> VecDeque<DatabaseJob> {
+    let (shares, mut jobs) = (first.shares, VecDeque::from([first]));
+    while shares
+        && jobs.len() < JOB_QUEUE_LEN
         && let Ok(job) = queue.try_recv()
     {
+        if !job.shares {
+            *waiting = Some(job);
+            break;
+        }
         jobs.push_back(job);
     }
     jobs
@@ -221,18 +252,18 @@ impl Session {
                 return Err(error);
             }
         };
-        let (began, share, mut names) = (Instant::now(), jobs.len() > 1, Vec::new());
-        while began.elapsed() < MAX_TRANSACTION_TIME
-            && let Some(job) = jobs.pop_front()
-        {
+        let (share, mut names) = (jobs.len() > 1, Vec::new());
+        while let Some(job) = jobs.pop_front() {
             let work = if share { in_savepoint(&transaction, job.work) } else { (job.work)(Ok(&transaction)) };
             let failed = work.failure.as_ref().map(copy);
             finished.push(work);
             match failed {
+                // A full disk and some other failures undo the whole transaction.
+                failed if transaction.is_autocommit() => {
+                    return Err(failed.unwrap_or_else(|| failure("the transaction was undone")));
+                }
                 None if writes => names.push(job.name),
                 None => {}
-                // A full disk and some other failures undo the whole transaction.
-                Some(failure) if transaction.is_autocommit() => return Err(failure),
                 Some(_) if !share => return Ok(()),
                 Some(_) => {}
             }
@@ -492,16 +523,11 @@ mod tests {
 
     /// Does jobs that all wait behind one, and returns what each was told.
     async fn together(store: &Store, bytes: &[i64]) -> Vec<Result<bool, Error>> {
-        let (begun, has_begun) = tokio::sync::oneshot::channel();
         let (go, wait) = std::sync::mpsc::channel::<()>();
-        let holder = store.clone();
-        let held = tokio::spawn(async move {
-            holder.lazily(move |_| Ok((begun.send(()), wait.recv().is_ok()).1)).await.expect("released")
-        });
-        has_begun.await.expect("it begins alone");
+        let held = store.lazily(move |_| Ok(wait.recv().is_ok()));
         let jobs = bytes.iter().enumerate().map(|(place, bytes)| {
             let (key, bytes) = (format!("job {place}"), *bytes);
-            store.durably(move |tx| {
+            store.step(Durability::Full, move |tx| {
                 let shared = is_shared(tx);
                 let sql = "INSERT INTO setting (key, value) VALUES (?1, json_quote(printf('%.*c', abs(?2), 'x')))";
                 tx.execute(sql, rusqlite::params![key, bytes])?;
@@ -509,11 +535,11 @@ mod tests {
             })
         });
         let jobs = futures_util::future::join_all(jobs);
-        let (told, ()) = tokio::join!(jobs, async {
+        let (held, told, ()) = tokio::join!(held, jobs, async {
             // All have been queued by the polls before this one.
             go.send(()).expect("the thread waits");
         });
-        assert!(held.await.expect("it ends"));
+        assert!(held.expect("released"));
         told
     }
 

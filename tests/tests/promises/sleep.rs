@@ -261,6 +261,11 @@ async fn a_desktop_without_a_login_service_works_and_says_that_sleep_can_interru
     let said = device.plain_cli(&["status"]).await;
     assert!(said.stdout.contains("sleep      can interrupt runs: "), "{}", said.stdout);
     backend.wait_for_end(&run_id).await;
+    let run_id = backend.submit("Once more.").await;
+    device.wait_for_standing(&run_id, "running").await;
+    backend.wait_for_end(&run_id).await;
+    let log = device.log().all();
+    assert_eq!(log.matches("this computer may fall asleep during a run").count(), 1, "one reason, said once: {log}");
     everything_accepted_ended_once(&backend, &device).await;
 }
 

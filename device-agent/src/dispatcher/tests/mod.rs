@@ -161,7 +161,7 @@ impl ExecutionLog {
 struct TestDevice {
     home: tempfile::TempDir,
     ledger: ExecutionLog,
-    /// Runs whose text begins with `wait` end when this is true.
+    /// Runs whose text begins with `wait` or `close` end when this is true.
     gate: watch::Sender<bool>,
     window: u32,
     slots: u32,
@@ -319,8 +319,8 @@ fn answer(text: &str) -> Outcome {
     Outcome::Succeeded { result, usage: Usage::default() }
 }
 
-/// Executions that follow the submitted text: `say N`, `wait`, `linger` (which ignores a stop), `break`, `large`; and
-/// in the real journal `intend`, `write`, `ask` and two of them, each followed by a wait.
+/// Executions that follow the submitted text: `say N`, `wait`, `close N` (its last events, and a wait), `linger` (which
+/// ignores a stop), `break`, `large`; and in the real journal `intend`, `write`, `ask` and two of them, each followed by a wait.
 fn scripted(ledger: ExecutionLog, gate: watch::Receiver<bool>, store: Store) -> ExecuteFn {
     Arc::new(move |job, reports, stop| {
         let (ledger, mut gate) = (ledger.clone(), gate.clone());
@@ -330,6 +330,9 @@ fn scripted(ledger: ExecutionLog, gate: watch::Receiver<bool>, store: Store) -> 
             let text = job.offer.input.text;
             let words: Vec<_> = text.split(' ').collect();
             let count = words.get(1).and_then(|n| n.parse().ok()).unwrap_or(0);
+            if words[0] == "close" {
+                let _ = reports.send(Progress::Ends).await;
+            }
             for n in 1..=count {
                 let _ = reports.send(Progress::Event(message(n))).await;
             }
@@ -339,7 +342,7 @@ fn scripted(ledger: ExecutionLog, gate: watch::Receiver<bool>, store: Store) -> 
             match words[0] {
                 "break" => panic!("as told"),
                 "large" => answer(&"x".repeat(200_000)),
-                "wait" => tokio::select! {
+                "wait" | "close" => tokio::select! {
                     _ = gate.wait_for(|open| *open) => answer("waited"),
                     () = stop.cancelled() => Outcome::Cancelled { effects: Effects::None, usage: Usage::default() },
                 },

@@ -31,6 +31,39 @@ async fn a_run_goes_from_offer_to_acknowledged_finish_with_dense_event_numbers()
 }
 
 #[tokio::test]
+async fn the_last_events_of_a_run_are_sent_with_its_outcome_and_earlier_only_if_the_gateway_takes_no_more_at_once() {
+    for window in [8, 2] {
+        let mut device = TestDevice::new().await;
+        device.window = window;
+        let service = device.publish(4).await;
+        let (mut peer, _) = device.connect().await;
+        let (closing, attempt) = (service.offer("close 3"), 1);
+        let run_id = closing.run_id;
+        let event = |seq| DeviceFrame::Event { run_id, attempt, seq, event: message(seq) };
+        peer.start(&closing).await;
+        let mut sent = 0;
+        if window == 2 {
+            assert_eq!([peer.frame().await, peer.frame().await], [event(1), event(2)]);
+            peer.send(GatewayFrame::Ack { run_id, attempt, through: 2 }).await;
+            sent = 2;
+        }
+        // Others go by, one after the other.
+        for _ in 0..10 {
+            let other = service.offer("say 1");
+            peer.start(&other).await;
+            let (ended, _, seq, _) = peer.finish().await;
+            assert_eq!((ended, seq), (other.run_id, 2));
+            peer.send(GatewayFrame::Ack { run_id: ended, attempt, through: 2 }).await;
+        }
+        device.gate.send_replace(true);
+        for seq in sent + 1..=3 {
+            assert_eq!(peer.frame().await, event(seq));
+        }
+        assert!(matches!(peer.frame().await, DeviceFrame::Finish { run_id: ended, seq: 4, .. } if ended == run_id));
+    }
+}
+
+#[tokio::test]
 async fn a_finish_that_was_not_acknowledged_is_sent_again_after_a_restart() {
     let mut device = TestDevice::new().await;
     let offer = device.publish(4).await.offer("say 3");

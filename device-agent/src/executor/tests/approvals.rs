@@ -149,8 +149,12 @@ impl TestRun {
         let Self { mut events, task, folder, store, disk, .. } = self;
         let outcome = tokio::time::timeout(Duration::from_secs(20), task).await.expect("it ends").expect("no panic");
         let mut rest = Vec::new();
-        while let Some(Progress::Event(event)) = events.recv().await {
-            rest.push(event);
+        while let Some(report) = events.recv().await {
+            match report {
+                Progress::Event(event) => rest.push(event),
+                Progress::Ends => {}
+                other => panic!("not an event: {other:?}"),
+            }
         }
         drop((store, disk));
         (outcome, rest, folder)

@@ -381,7 +381,7 @@ async fn a_message_that_is_written_slowly_is_said_in_pieces_that_make_up_the_who
         script(json!([{ "text": "One, " }, pause, { "text": "two, " }, { "text": "thr" }, pause, { "text": "ee." }]));
     let (sender, mut receiver) = mpsc::channel(64);
     let outcome = execute(job(folder.path(), &model, "count"), sender, CancellationToken::new()).await;
-    let (mut said, mut completed) = (String::new(), None);
+    let (mut said, mut completed, mut ends) = (String::new(), None, false);
     let mut pieces = 0;
     while let Some(progress) = receiver.recv().await {
         match progress {
@@ -391,7 +391,11 @@ async fn a_message_that_is_written_slowly_is_said_in_pieces_that_make_up_the_who
                 said.push_str(&delta.text);
                 pieces += 1;
             }
-            Progress::Event(DeviceEvent::MessageCompleted { text, .. }) => completed = Some(text),
+            Progress::Ends => ends = true,
+            Progress::Event(DeviceEvent::MessageCompleted { text, .. }) => {
+                assert!(ends, "it is the last message");
+                completed = Some(text);
+            }
             Progress::Event(_) | Progress::Summary(_) | Progress::Outdated(_) => {}
         }
     }

@@ -30,6 +30,7 @@ use serde::de::DeserializeOwned;
 
 use super::receipts::{self, Chain};
 use super::time::NOW;
+use super::worker::Durability;
 use super::{Error, Store, approvals, intents, transcripts};
 use reconcile::Settlement;
 
@@ -114,7 +115,7 @@ impl Journal {
     pub async fn take(&self, offer: &Offer) -> Result<TakeOutcome, Error> {
         let (offer, signer) = (offer.clone(), self.store.signer()?);
         self.store
-            .durably(move |tx| {
+            .step(Durability::Full, move |tx| {
                 let taken = take(tx, offer.run_id, offer.attempt, &text(&offer))?;
                 let answer = match &taken {
                     TakeOutcome::Fresh => OfferAnswer::Taken,
@@ -146,7 +147,7 @@ impl Journal {
     /// database cannot be read or written, or what the entry holds is damaged.
     pub async fn start(&self, run_id: RunId, attempt: u32) -> Result<StartOutcome, Error> {
         let signer = self.store.signer()?;
-        self.store.durably(move |tx| start(tx, &signer, run_id, attempt)).await
+        self.store.step(Durability::Full, move |tx| start(tx, &signer, run_id, attempt)).await
     }
 
     /// Records the end of an execution that only waited for a person when the agent was stopped: the next attempt
@@ -186,7 +187,7 @@ impl Journal {
         let (ended, outcome, events) = (outcome.clone(), text(outcome), text(&unacknowledged));
         let signer = self.store.signer()?;
         self.store
-            .durably(move |tx| {
+            .step(Durability::Full, move |tx| {
                 let changed = tx
                     .prepare_cached(
                         "UPDATE run_journal SET status = 'finished', finish_seq = ?3, outcome = ?4, events = ?5
@@ -207,7 +208,7 @@ impl Journal {
     /// # Errors
     /// The database cannot be read or written, or a waiting request of the run is damaged.
     pub async fn forget(&self, run_id: RunId, attempt: u32) -> Result<(), Error> {
-        self.store.lazily(move |tx| forget(tx, run_id, attempt)).await
+        self.store.step(Durability::Normal, move |tx| forget(tx, run_id, attempt)).await
     }
 
     /// The offer of an open entry.
