@@ -351,8 +351,13 @@ impl Agent {
                 Box::pin(executor::execute(job, accounts, servers, own.clone(), store.clone(), reports, stop))
             });
             let slots = self.store.settings().slots().await?.unwrap_or(dispatcher::DispatcherConfig::default().slots);
-            let (dispatcher, dispatching) =
-                Dispatcher::new(&self.store, link, execute, dispatcher::DispatcherConfig { slots }).await?;
+            let (dispatcher, dispatching) = Dispatcher::new(
+                &self.store,
+                link,
+                execute,
+                dispatcher::DispatcherConfig { slots, ..Default::default() },
+            )
+            .await?;
             let dispatched = tasks::or_broken("dispatcher", self.broken.clone(), dispatcher.run());
             let mut running = AbortOnDropHandle::new(tokio::spawn(dispatched));
             let (shown, kept_awake) = watch::channel(AwakeStatus::NotNeeded);

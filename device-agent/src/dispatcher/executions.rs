@@ -9,6 +9,7 @@ use deskgate_protocol::run::{Effects, Outcome, RunError, RunErrorCode, Usage};
 use futures_util::future::join_all;
 use tokio::sync::mpsc;
 use tokio::task::{Id, JoinError};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
@@ -40,7 +41,7 @@ impl<L: Link> Dispatcher<L> {
         let Some(run) = self.runs.get_mut(&run_id) else { return };
         let (reports_in, reports) = mpsc::channel(REPORT_QUEUE_LEN);
         let stop = CancellationToken::new();
-        let running = RunStage::Running { reports, stop: stop.clone(), revoked: false, ends: false };
+        let running = RunStage::Running { reports, stop: stop.clone(), revoked: false, ends: None };
         let RunStage::Taken { offer, definition: Some(definition), .. } = std::mem::replace(&mut run.stage, running)
         else {
             unreachable!("only `begin` calls this, for a run that it found taken and with a definition")
@@ -110,7 +111,7 @@ impl<L: Link> Dispatcher<L> {
             Progress::Ends => {
                 self.send_what_can_be_sent();
                 if let Some(TrackedRun { stage: RunStage::Running { ends, .. }, .. }) = self.runs.get_mut(&run_id) {
-                    *ends = true;
+                    *ends = Some(Instant::now() + self.event_delay);
                 }
             }
             Progress::Delta(delta) => {

@@ -92,11 +92,13 @@ pub type ExecuteFn = Arc<
 pub struct DispatcherConfig {
     /// How many runs may be active at once, over all services.
     pub slots: u32,
+    /// For how long the last events of a run wait for its outcome, which may have many temporary files to remove first.
+    pub event_delay: Duration,
 }
 
 impl Default for DispatcherConfig {
     fn default() -> Self {
-        Self { slots: 4 }
+        Self { slots: 4, event_delay: Duration::from_millis(100) }
     }
 }
 
@@ -110,6 +112,7 @@ pub struct Dispatcher<L: Link> {
     services: Services,
     execute: ExecuteFn,
     slots: u32,
+    event_delay: Duration,
 
     runs: BTreeMap<RunId, TrackedRun>,
     executions: JoinSet<Outcome>,
@@ -210,6 +213,7 @@ impl<L: Link> Dispatcher<L> {
             services,
             execute,
             slots: config.slots,
+            event_delay: config.event_delay,
             runs,
             executions: JoinSet::new(),
             tasks: HashMap::new(),
@@ -267,8 +271,8 @@ impl<L: Link> Dispatcher<L> {
             StopMode::Now { until } => Some(until),
         };
         let declare_at = self.declare_at.filter(|_| self.line.has_room());
-        let again = [self.retry_at, self.withheld.until(), declare_at, Some(self.sweep_at)];
-        let again = again.into_iter().flatten().min();
+        let again = [self.retry_at, self.withheld.until(), declare_at, Some(self.sweep_at)].into_iter().flatten();
+        let again = again.chain(self.runs.values().filter_map(|run| run.stage.ends())).min();
         let Self { line, commands, executions, runs, window, .. } = self;
         tokio::select! {
             news = line.next() => DispatcherEvent::Line(news),
@@ -296,6 +300,7 @@ impl<L: Link> Dispatcher<L> {
             DispatcherEvent::Command(Command::Stop { now }) => self.begin_stop(now),
             DispatcherEvent::Command(Command::Suspend) => {
                 self.asleep = true;
+                self.send_what_can_be_sent();
                 self.line.send(DeviceFrame::Suspend);
             }
             DispatcherEvent::Command(Command::Resume) => self.resume(),

@@ -48,11 +48,11 @@ impl<L: Link> Dispatcher<L> {
 
     /// Sends events, finishes and free slots, as far as the connection accepts frames.
     pub(super) fn send_what_can_be_sent(&mut self) {
+        let is_at_work = !self.asleep && matches!(self.stop, StopMode::NotStopping);
         for (&run_id, run) in &mut self.runs {
             let attempt = run.attempt;
-            // The gateway stores the last events and the outcome as one change if they come together.
-            let waits = matches!(run.stage, RunStage::Running { ends: true, .. }) && !run.log.is_full(self.window);
-            while !waits
+            let is_held = run.stage.holds_events(is_at_work) && !run.log.is_full(self.window);
+            while !is_held
                 && self.line.has_room()
                 && let Some((seq, event)) = run.log.next_to_send(self.window)
             {

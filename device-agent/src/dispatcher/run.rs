@@ -12,6 +12,7 @@ use deskgate_store::journal::EndedAttempt;
 use deskgate_store::journal::reconcile::Settlement;
 use deskgate_store::transcripts::TranscriptPosition;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::executor::Progress;
@@ -38,8 +39,9 @@ pub(super) enum RunStage {
     /// Journalled; waits for `start`. `confirmed`: the start came, and the journal could not record it yet. Without a
     /// definition the run fails when it is started.
     Taken { offer: Box<Offer>, definition: Option<Arc<Definition>>, confirmed: bool },
-    /// Executing. `revoked`: its outcome is no longer needed; `ends`: it comes with the events that are not sent yet.
-    Running { reports: mpsc::Receiver<Progress>, stop: CancellationToken, revoked: bool, ends: bool },
+    /// Executing. `revoked`: its outcome is no longer needed. `ends`: until when its last events wait for the outcome, so
+    /// that the gateway stores both as one change.
+    Running { reports: mpsc::Receiver<Progress>, stop: CancellationToken, revoked: bool, ends: Option<Instant> },
     /// Ended. Sent once it is journalled, with what was signed about it then.
     Ended { outcome: Box<Outcome>, receipt: Option<String>, journalled: bool, sent: bool },
     /// Cut off by a restart, or by an immediate stop of the agent; waits to be offered again.
@@ -53,6 +55,18 @@ impl RunStage {
     /// Ended just now: the journal does not know it yet.
     pub(super) fn ended(outcome: Outcome) -> Self {
         Self::Ended { outcome: Box::new(outcome), receipt: None, journalled: false, sent: false }
+    }
+
+    /// Until when its last events wait for its outcome.
+    pub(super) fn ends(&self) -> Option<Instant> {
+        if let Self::Running { ends, .. } = self { *ends } else { None }
+    }
+
+    /// Whether its last events wait now. They never do again once their time was over, or they must not.
+    pub(super) fn holds_events(&mut self, may_wait: bool) -> bool {
+        let Self::Running { ends, .. } = self else { return false };
+        *ends = ends.filter(|until| may_wait && Instant::now() < *until);
+        ends.is_some()
     }
 
     /// Whether the next attempt may be offered, which takes this one's slot.

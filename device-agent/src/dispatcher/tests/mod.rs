@@ -165,6 +165,7 @@ struct TestDevice {
     gate: watch::Sender<bool>,
     window: u32,
     slots: u32,
+    event_delay: Duration,
     dials_in: mpsc::Sender<DialRequest>,
     dials: mpsc::Receiver<DialRequest>,
     process: Option<TestProcess>,
@@ -185,8 +186,8 @@ impl TestDevice {
         let (dials_in, dials) = mpsc::channel(1);
         let home = tempfile::tempdir().expect("temporary folder");
         let ledger = ExecutionLog::default();
-        let mut device =
-            Self { home, ledger, gate: watch::Sender::new(false), window: 8, slots, dials_in, dials, process: None };
+        let (gate, event_delay) = (watch::Sender::new(false), Duration::from_secs(3600));
+        let mut device = Self { home, ledger, gate, window: 8, slots, event_delay, dials_in, dials, process: None };
         device.boot().await;
         device
     }
@@ -198,7 +199,8 @@ impl TestDevice {
             .signing_with(ReceiptSigner::from_seed([7; 32]));
         let link = TestLink(self.dials_in.clone());
         let execute = scripted(self.ledger.clone(), self.gate.subscribe(), store.clone());
-        let made = Dispatcher::new(&store, link, execute, DispatcherConfig { slots: self.slots }).await;
+        let config = DispatcherConfig { slots: self.slots, event_delay: self.event_delay };
+        let made = Dispatcher::new(&store, link, execute, config).await;
         let (dispatcher, handle) = made.expect("the journal is readable");
         self.process = Some(TestProcess { store, handle, task: tokio::spawn(dispatcher.run()) });
     }

@@ -64,6 +64,43 @@ async fn the_last_events_of_a_run_are_sent_with_its_outcome_and_earlier_only_if_
 }
 
 #[tokio::test]
+async fn the_last_events_do_not_wait_for_an_outcome_that_is_slow_or_for_a_computer_that_sleeps_or_an_agent_that_stops()
+{
+    for why in ["slow", "asleep", "stops"] {
+        let mut device = TestDevice::new().await;
+        if why == "slow" {
+            device.crash().await;
+            device.event_delay = Duration::from_millis(100);
+            device.boot().await;
+        }
+        let service = device.publish(4).await;
+        let (mut peer, _) = device.connect().await;
+        let closing = service.offer("close 3");
+        let run_id = closing.run_id;
+        peer.start(&closing).await;
+        let handle = device.handle();
+        let _told = tokio::spawn(async move {
+            match why {
+                "asleep" => handle.suspend().await,
+                "stops" => handle.stop(false).await,
+                _ => {}
+            }
+        });
+        let mut seen = 0;
+        while seen < 3 {
+            if let DeviceFrame::Event { run_id: of, seq, .. } = peer.frame().await
+                && of == run_id
+            {
+                seen += 1;
+                assert_eq!(seq, seen, "{why}");
+            }
+        }
+        device.gate.send_replace(true);
+        while !matches!(peer.frame().await, DeviceFrame::Finish { run_id: ended, seq: 4, .. } if ended == run_id) {}
+    }
+}
+
+#[tokio::test]
 async fn a_finish_that_was_not_acknowledged_is_sent_again_after_a_restart() {
     let mut device = TestDevice::new().await;
     let offer = device.publish(4).await.offer("say 3");
