@@ -19,6 +19,7 @@ use deskgate_gateway::encryption::DataCipher;
 use deskgate_gateway::http::{self, Api, server};
 use deskgate_gateway::store::Store;
 use deskgate_gateway::store::admissions::Admissions;
+use deskgate_gateway::store::commit_limit::CommitLimit;
 use deskgate_program::tasks::Tasks;
 use deskgate_protocol::EndpointId;
 use deskgate_protocol::canonical::Sha256Digest;
@@ -40,7 +41,8 @@ pub(crate) async fn furnish(store: &Store, seal: DataCipher) -> (Router, Names) 
         rate: Rate { per_second: plenty, burst: plenty },
         ..Default::default()
     };
-    let admission = AdmissionService::new(store.clone(), Admissions::start(store, &tasks, 1), &limits);
+    let admission =
+        AdmissionService::new(store.clone(), Admissions::start(store, &tasks, &CommitLimit::fixed(1)), &limits);
     let callbacks =
         CallbackContext { scribe: PayloadBuilder::new(store.clone(), seal.clone()), allowlist_is_yours: true };
     let (url, kept) = ("http://gateway".to_owned(), Duration::from_secs(3600));

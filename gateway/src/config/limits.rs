@@ -5,18 +5,16 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::{Config, ConfigError};
-use crate::domain::CallerLimits;
 use crate::domain::body_quota::MAX_BODY_BYTES;
 use crate::domain::devices::SessionTimings;
 use crate::domain::quotas::{QuotaKind, Quotas};
 use crate::domain::rates::Rate;
+use crate::domain::{CallerLimits, MAX_CONCURRENT_COMMITS};
 
 /// More than one machine can answer in a second.
 const MAX_RATE_PER_SECOND: u32 = 1_000_000;
 /// More than anybody looks after.
 const MAX_QUOTA: u32 = 1_000_000;
-/// More would leave too few connections for everything else.
-const MAX_CONCURRENT_COMMITS: usize = 8;
 /// The settings of the quotas, in their order.
 const QUOTA_KEYS: [&str; QuotaKind::ALL.len()] = [
     "limits.applications_per_device",
@@ -47,9 +45,21 @@ impl Config {
             waits_per_application: self.parse("limits.waits_per_application", "a whole number")?,
             bodies_per_key: self.at_least("limits.bodies_per_key", 1)?,
             body_bytes_per_key: self.at_least("limits.body_bytes_per_key", MAX_BODY_BYTES)?,
-            concurrent_commits: self.within("limits.concurrent_commits", 1..=MAX_CONCURRENT_COMMITS)?,
+            concurrent_commits: self.concurrent_commits()?,
             quotas: self.quotas()?,
         })
+    }
+
+    fn concurrent_commits(&self) -> Result<Option<usize>, ConfigError> {
+        let key = "limits.concurrent_commits";
+        let wanted = format!("auto, or a whole number from 1 to {MAX_CONCURRENT_COMMITS}");
+        match self.text(key) {
+            "auto" => Ok(None),
+            _ => match self.parse(key, &wanted)? {
+                commits @ 1..=MAX_CONCURRENT_COMMITS => Ok(Some(commits)),
+                _ => Err(self.needed(key, &wanted)),
+            },
+        }
     }
 
     /// The setting of each quota is named as the quota is.

@@ -257,8 +257,8 @@ pub const SETTINGS: &[Setting] = &[
     setting("limits.retention_days", "30", "Days that ended runs are kept."),
     setting(
         "limits.concurrent_commits",
-        "2",
-        "Commits of submissions that may be under way at once, up to 8. More help where a sync is slow.",
+        "auto",
+        "Commits of submissions that may be under way at once, up to 8, and as many of devices' reports. auto: 1 to 4, by the time of a sync, if PostgreSQL measures it (track_wal_io_timing), and otherwise 2.",
     ),
     setting(
         "log.format",

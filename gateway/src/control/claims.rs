@@ -45,7 +45,7 @@ pub(super) async fn offer(
             continue;
         };
         let began = Instant::now();
-        let offers = match service.store.claim(session, limit, &room, service.clocks.offer).await {
+        let offers = match service.claims.claim(session, limit, &room).await {
             Ok(offers) => offers,
             Err(error) => {
                 tracing::warn!(device_id = %session.device_id, %error, "the queue could not be read");
@@ -53,8 +53,9 @@ pub(super) async fn offer(
                 continue;
             }
         };
-        if offers.is_empty() {
-            seen.found_nothing(&room, began);
+        // A service with few places may have more runs behind those that were looked at.
+        if offers.is_empty() || (offers.len() < limit as usize && room.places.is_empty()) {
+            seen.nothing_is_left(&room, began);
         }
         for offer in offers {
             used.note(&capacity, offer.endpoint_id);
@@ -84,8 +85,8 @@ impl QueueView {
         (!only.is_empty()).then_some(ServiceRoom { only: Some(only), ..room })
     }
 
-    /// A claim found nothing in this room.
-    fn found_nothing(&mut self, room: &ServiceRoom, began: Instant) {
+    /// A claim left nothing that fits into this room.
+    fn nothing_is_left(&mut self, room: &ServiceRoom, began: Instant) {
         match (&mut self.passed, &room.only) {
             (Some(passed), Some(only)) => passed.retain(|service| !only.contains(service)),
             _ => {
@@ -119,11 +120,11 @@ mod tests {
         let (one, two) = (EndpointId::new(), EndpointId::new());
         let mut seen = QueueView::default();
         assert_eq!(seen.worth_a_look(room(&[one, two])), Some(room(&[one, two])));
-        seen.found_nothing(&room(&[one, two]), Instant::now());
+        seen.nothing_is_left(&room(&[one, two]), Instant::now());
         assert_eq!(seen.worth_a_look(room(&[one, two])), None);
         let only_two = ServiceRoom { only: Some(vec![two]), ..room(&[one]) };
         assert_eq!(seen.worth_a_look(room(&[one])), Some(only_two.clone()));
-        seen.found_nothing(&only_two, Instant::now());
+        seen.nothing_is_left(&only_two, Instant::now());
         assert_eq!(seen.worth_a_look(room(&[one])), None, "it has no run either");
         assert_eq!(seen.worth_a_look(room(&[])).and_then(|room| room.only), Some(vec![one]));
     }
@@ -134,7 +135,7 @@ mod tests {
         let topic = Topic::Queue(deskgate_protocol::DeviceId::new());
         let mut watcher = notifier.watch(topic);
         let (mut seen, took) = (QueueView::default(), Duration::from_millis(5));
-        seen.found_nothing(&room(&[EndpointId::new()]), Instant::now() - took);
+        seen.nothing_is_left(&room(&[EndpointId::new()]), Instant::now() - took);
         let rest = Instant::now() + took * (SCAN_TIME_SHARE - 2);
         notifier.notify(topic);
         let followed = tokio::time::timeout(Duration::from_secs(20), async {

@@ -15,7 +15,7 @@ use crate::domain::devices::{ExpectedServer, SessionTimings};
 use crate::encryption::DataCipher;
 use crate::hosted::TokenVerifier;
 use crate::store::Store;
-use crate::store::attempts::Reports;
+use crate::store::attempts::{Claims, Reports};
 use crate::tunnel::HostKeys;
 
 /// What every session needs.
@@ -23,6 +23,8 @@ use crate::tunnel::HostKeys;
 pub struct ControlService {
     /// The database.
     pub store: Store,
+    /// The entrance for devices that have room for runs.
+    pub claims: Claims,
     /// The entrance for what devices report.
     pub reports: Reports,
     /// The entrance for the renewals of leases.

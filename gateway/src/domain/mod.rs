@@ -54,6 +54,7 @@ pub mod webhooks;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+pub use crate::store::commit_limit::MAX_CONCURRENT_COMMITS;
 pub use crate::store::quotas;
 
 use quotas::Quotas;
@@ -78,8 +79,8 @@ pub struct CallerLimits {
     pub bodies_per_key: usize,
     /// Bytes that their bodies may have together.
     pub body_bytes_per_key: usize,
-    /// Commits of submissions that may be under way at once.
-    pub concurrent_commits: usize,
+    /// Commits of submissions that may be under way at once, and as many of devices' reports. `None`: as the disk asks for.
+    pub concurrent_commits: Option<usize>,
     /// How much a device and an account may make.
     pub quotas: Quotas,
 }
@@ -96,7 +97,7 @@ impl Default for CallerLimits {
             waits_per_application: 1000,
             bodies_per_key: 256,
             body_bytes_per_key: 32 * 1024 * 1024,
-            concurrent_commits: 2,
+            concurrent_commits: None,
             quotas: Quotas::default(),
         }
     }

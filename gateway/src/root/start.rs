@@ -39,8 +39,9 @@ use crate::http::server::{self, ListenerAccess};
 use crate::notify::ChangeNotifier;
 use crate::ops::Ops;
 use crate::store::admissions::Admissions;
-use crate::store::attempts::Reports;
+use crate::store::attempts::{Claims, Reports};
 use crate::store::cluster::{self, Cluster};
+use crate::store::commit_limit::CommitLimit;
 use crate::store::{Database, DatabaseOpenError, Store};
 use crate::tls::ServerTls;
 use crate::tunnel::HostKeys;
@@ -103,11 +104,16 @@ impl Gateway {
             (files, _) => files,
         };
         let scribe = PayloadBuilder::new(store.clone(), cipher.clone());
-        let admissions = Admissions::start(&store, &works, settings.limits.concurrent_commits);
+        let commits = match settings.limits.concurrent_commits {
+            Some(commits) => CommitLimit::fixed(commits),
+            None => CommitLimit::follow(&store, &works),
+        };
+        let admissions = Admissions::start(&store, &works, &commits);
         let admission = AdmissionService::new(store.clone(), admissions, &settings.limits);
-        let reports = Reports::start(&store, &works, settings.limits.retention);
+        let reports = Reports::start(&store, &works, &commits, settings.limits.retention);
         let service = ControlService {
             store: store.clone(),
+            claims: Claims::start(&store, &works, settings.clocks.offer),
             reports,
             renewals: Renewals::start(&store, &works, settings.clocks),
             gateway_id,

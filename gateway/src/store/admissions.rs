@@ -13,6 +13,7 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::columns::{digest, word};
+use super::commit_limit::{CommitLimit, MAX_CONCURRENT_COMMITS};
 use super::counts::{ADD_COUNT_SQL, INSERT_COUNT_SQL};
 use super::deliveries::ACCEPTANCE_DESTINATIONS_SQL;
 use super::devices::{PRESENCE_SQL, Presence};
@@ -101,12 +102,14 @@ pub struct Admissions {
 }
 
 impl Admissions {
-    /// Starts `committers` tasks. They end with their group, or when every clone of the entry is gone.
-    pub fn start(store: &Store, tasks: &Tasks, committers: usize) -> Self {
+    /// Starts the tasks that commit, as many at the same time as `limit` says. They end with their group, or when every clone
+    /// of the entry is gone.
+    pub fn start(store: &Store, tasks: &Tasks, limit: &CommitLimit) -> Self {
         let (queue, receiver) = mpsc::channel(SUBMISSION_CAPACITY);
         let receiver = Arc::new(Mutex::new(receiver));
-        for _ in 0..committers.max(1) {
-            tasks.spawn("admissions", commit_for_ever(store.clone(), receiver.clone(), tasks.stopping()));
+        for number in 0..MAX_CONCURRENT_COMMITS {
+            let (store, receiver, limit) = (store.clone(), receiver.clone(), limit.clone());
+            tasks.spawn("admissions", commit_for_ever(store, receiver, number, limit, tasks.stopping()));
         }
         Self { queue }
     }
@@ -129,11 +132,18 @@ impl Admissions {
 async fn commit_for_ever(
     store: Store,
     receiver: Arc<Mutex<mpsc::Receiver<PendingSubmission>>>,
+    number: usize,
+    mut limit: CommitLimit,
     stop: CancellationToken,
 ) {
     let mut batch = Vec::with_capacity(MAX_BATCH_SUBMISSIONS);
     loop {
-        let next = async { receiver.lock().await.recv_many(&mut batch, MAX_BATCH_SUBMISSIONS).await };
+        let next = async {
+            match limit.admits(number).await {
+                true => receiver.lock().await.recv_many(&mut batch, MAX_BATCH_SUBMISSIONS).await,
+                false => 0,
+            }
+        };
         // Waiting callers then learn that the gateway stops.
         if stop.run_until_cancelled(next).await.unwrap_or(0) == 0 {
             return;

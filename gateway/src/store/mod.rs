@@ -6,6 +6,7 @@
 //! | [`migrate`] | the schema |
 //! | [`listen`] | change notifications between replicas |
 //! | [`admissions`] | the shared commit that comes before every 202 |
+//! | [`commit_limit`] | how many shared commits may be under way at the same time |
 //! | [`runs`] [`run_list`] [`events`] | reading runs, lists of them, and their events |
 //! | `shared_reads` | reads of one kind that share a statement |
 //! | `page` | pages of lists |
@@ -44,6 +45,7 @@ pub mod backup;
 pub mod certificates;
 pub mod cluster;
 mod columns;
+pub mod commit_limit;
 mod confirmations;
 mod connecting;
 pub mod conversations;

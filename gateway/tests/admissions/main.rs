@@ -6,6 +6,7 @@ use deskgate_gateway::notify::ChangeNotifier;
 use deskgate_gateway::store::Database;
 use deskgate_gateway::store::admissions::{Admission, Admissions, Submission};
 use deskgate_gateway::store::cluster::{Cluster, ClusterConfig};
+use deskgate_gateway::store::commit_limit::CommitLimit;
 use deskgate_program::tasks::Tasks;
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::{ApplicationId, DeviceId, EndpointId, RunId};
@@ -61,7 +62,7 @@ async fn admitting_a_run_never_reads_the_other_runs_even_if_the_gateway_began_on
     client.batch_execute(&rows).await.expect("prepared");
 
     let tasks = Tasks::new(CancellationToken::new());
-    let admissions = Admissions::start(&store, &tasks, 1);
+    let admissions = Admissions::start(&store, &tasks, &CommitLimit::fixed(1));
     for number in 0..RUN_COUNT {
         let admission = admissions.admit(submission(number)).await.expect("committed");
         assert!(matches!(admission, Admission::Accepted(_)), "{admission:?}");

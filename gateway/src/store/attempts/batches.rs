@@ -103,14 +103,14 @@ pub(super) fn number(number: u64) -> i64 {
 
 /// A record in its round, by its place among all.
 #[derive(Clone, Copy, Debug)]
-struct Step {
+pub(super) struct Step {
     place: usize,
     /// The place of the events that this end follows at once.
     events: Option<usize>,
 }
 
 /// The steps of all records in as many rounds as the run with the most has.
-fn rounds(records: &[ReportedRecord<'_>]) -> Vec<Vec<Step>> {
+pub(super) fn rounds(records: &[ReportedRecord<'_>]) -> Vec<Vec<Step>> {
     let mut rounds: Vec<Vec<Step>> = Vec::new();
     // For each run the round of its last step, and the index there.
     let mut last: HashMap<Uuid, (usize, usize)> = HashMap::new();
@@ -158,15 +158,28 @@ pub(super) fn count_rounds<'a>(records: impl IntoIterator<Item = &'a AttemptReco
     steps.into_values().max().unwrap_or(0)
 }
 
-/// Executes the records, and returns the change of each; `None` when it changed nothing.
+/// Whether these rounds are one statement, which needs no transaction around it. What it leaves is executed each by itself,
+/// as a record alone is.
+pub(super) fn is_one_statement(records: &[ReportedRecord<'_>], rounds: &[Vec<Step>]) -> bool {
+    let what = |step: &Step| &records[step.place].record.what;
+    let is_batched =
+        |what: &_| matches!(what, AttemptUpdate::Start | AttemptUpdate::Events { .. } | AttemptUpdate::End { .. });
+    let [round] = rounds else { return false };
+    let [first, others @ ..] = &round[..] else { return false };
+    let is_like_the_first = |step| std::mem::discriminant(what(step)) == std::mem::discriminant(what(first));
+    others.is_empty() || (is_batched(what(first)) && others.iter().all(is_like_the_first))
+}
+
+/// Executes the records in these rounds, and returns the change of each; `None` when it changed nothing.
 pub(super) async fn write_all(
     client: &impl GenericClient,
     records: &[ReportedRecord<'_>],
+    rounds: &[Vec<Step>],
     retention: Duration,
 ) -> Result<Vec<Option<Change>>, Error> {
     let mut changes = vec![None; records.len()];
-    for round in rounds(records) {
-        write_round(client, records, &round, retention, &mut changes).await?;
+    for round in rounds {
+        write_round(client, records, round, retention, &mut changes).await?;
     }
     Ok(changes)
 }

@@ -6,7 +6,8 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `offers` | takes runs from the queue for a device |
+//! | `offers` | takes runs from the queue for devices |
+//! | `claims` | the entrance: devices that have room at the same moment share a statement |
 //! | `starts` | the device's answers to an offer |
 //! | `events` | its events during the execution |
 //! | `approvals` | requests for approval that it opens and closes |
@@ -18,6 +19,7 @@
 
 mod approvals;
 mod batches;
+mod claims;
 mod ends;
 mod events;
 mod explain;
@@ -35,6 +37,7 @@ use deskgate_protocol::run::{EventType, Outcome, RunState};
 use serde_json::Value;
 
 pub use approvals::Approval;
+pub use claims::Claims;
 pub use offers::ServiceRoom;
 pub use reports::Reports;
 
@@ -173,15 +176,16 @@ impl Store {
     async fn write(&self, records: &[ReportedRecord<'_>], retention: Duration) -> Result<Vec<Option<Change>>, Error> {
         let written = with_timeout(async {
             let mut client = self.client().await?;
-            if let [record] = records {
+            let rounds = batches::rounds(records);
+            if batches::is_one_statement(records, &rounds) {
                 crash::before("attempts::record");
-                let change = write(&*client, *record, retention).await?;
+                let changes = batches::write_all(&*client, records, &rounds, retention).await?;
                 crash::after("attempts::record");
                 client.give_back();
-                return Ok(vec![change]);
+                return Ok(changes);
             }
             let transaction = client.transaction().await?;
-            let changes = batches::write_all(&transaction, records, retention).await?;
+            let changes = batches::write_all(&transaction, records, &rounds, retention).await?;
             commit(transaction, "attempts::record").await?;
             client.give_back();
             Ok(changes)

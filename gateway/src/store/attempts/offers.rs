@@ -1,9 +1,10 @@
 //! Hands runs to a device: claims them from the queue, and offers them.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use deskgate_protocol::control::Offer;
-use deskgate_protocol::{EndpointId, RunId};
+use deskgate_protocol::{DeviceId, EndpointId, RunId};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
@@ -23,13 +24,42 @@ pub struct ServiceRoom {
 }
 
 impl ServiceRoom {
-    fn is_unlimited(&self) -> bool {
+    pub(super) fn is_unlimited(&self) -> bool {
         self.full.is_empty() && self.places.is_empty() && self.only.is_none()
     }
 }
 
-/// The claim. `$but` and `$chosen` are for a device whose services have places: the usual claim reads no extra rows for
-/// them.
+/// Queued runs of a device, `$device`, that nobody else is about to take, oldest first.
+macro_rules! free_runs {
+    ($device:literal, $but:literal, $limit:literal) => {
+        concat!(
+            "SELECT q.run_id, q.endpoint_id, q.created_at
+                FROM run_queue q CROSS JOIN LATERAL (
+                    SELECT FROM runs WHERE run_id = q.run_id AND state = 'queued' AND offered_until IS NULL
+                    FOR UPDATE SKIP LOCKED) free
+                WHERE q.device_id = ",
+            $device,
+            " AND q.offered_until IS NULL
+                    -- Written so that the index of expiries is no way to it.
+                    AND q.queue_expires_at - now() > interval '0'",
+            $but,
+            "
+                ORDER BY q.created_at, q.run_id LIMIT ",
+            $limit
+        )
+    };
+}
+
+/// What an offer is made of.
+macro_rules! offer_columns {
+    () => {
+        "run_id, attempt, endpoint_id, endpoint_version, definition_sha256, subject, input, conversation_id, generation,
+                max_duration_s, traceparent"
+    };
+}
+
+/// The claim of a device. `$but` and `$chosen` are for one whose services have places: the usual claim reads no extra rows
+/// for them.
 macro_rules! claim {
     ($name:literal, $but:literal, $chosen:literal) => {
         concat!(
@@ -40,25 +70,17 @@ macro_rules! claim {
                 SELECT device_id FROM devices
                 WHERE device_id = $1 AND epoch = $2 AND access_enabled AND revoked_at IS NULL
                     AND asleep_since IS NULL FOR SHARE
-            ), next AS (
-                SELECT q.run_id, q.endpoint_id, q.created_at
-                FROM run_queue q CROSS JOIN LATERAL (
-                    SELECT FROM runs WHERE run_id = q.run_id AND state = 'queued' AND offered_until IS NULL
-                    FOR UPDATE SKIP LOCKED) free
-                WHERE q.device_id = (SELECT device_id FROM entitled) AND q.offered_until IS NULL
-                    -- Written so that the index of expiries is no way to it.
-                    AND q.queue_expires_at - now() > interval '0'",
-            $but,
-            "
-                ORDER BY q.created_at, q.run_id LIMIT $3)
+            ), next AS (",
+            free_runs!("(SELECT device_id FROM entitled)", $but, "$3"),
+            ")
             -- By an array: nobody knows beforehand how many `next` has, and a join is planned for a tenth of the queue.
-            UPDATE runs r SET attempt = attempt + 1, epoch = $2, offered_until = now() + make_interval(secs => $4),
+            UPDATE runs SET attempt = attempt + 1, epoch = $2, offered_until = now() + make_interval(secs => $4),
                 device_seq = 0
-            WHERE r.run_id = ANY (ARRAY(",
+            WHERE run_id = ANY (ARRAY(",
             $chosen,
             "))
-            RETURNING r.run_id, attempt, endpoint_id, endpoint_version, definition_sha256, subject, input, conversation_id,
-                generation, max_duration_s, traceparent, created_at"
+            RETURNING created_at, ",
+            offer_columns!()
         )
     };
 }
@@ -73,6 +95,30 @@ const CLAIM_WITHIN_SQL: &str = claim!(
                 SELECT run_id, endpoint_id, row_number() OVER (PARTITION BY endpoint_id ORDER BY created_at, run_id) AS nth
                 FROM next) ranked LEFT JOIN unnest($6::uuid[], $7::bigint[]) AS room (endpoint_id, places) USING (endpoint_id)
             WHERE places IS NULL OR nth <= places"
+);
+
+/// The claims of several devices. A device whose row somebody holds is left out: the claim of one device waits for it, and
+/// here the others would too.
+const CLAIM_SHARED_SQL: &str = concat!(
+    "-- attempts::claim_shared
+            WITH entitled AS (
+                SELECT d.device_id, a.slots
+                FROM unnest($1::uuid[], $2::bigint[], $3::bigint[]) AS a (device_id, epoch, slots)
+                    JOIN devices d USING (device_id, epoch)
+                WHERE d.device_id = ANY ($1) AND d.access_enabled AND d.revoked_at IS NULL AND d.asleep_since IS NULL
+                FOR SHARE OF d SKIP LOCKED
+            ), next AS (
+                SELECT oldest.run_id FROM entitled CROSS JOIN LATERAL (",
+    free_runs!("entitled.device_id", "", "entitled.slots"),
+    ") oldest
+            ), claimed AS (
+                UPDATE runs SET attempt = attempt + 1, epoch = ($2::bigint[])[array_position($1, device_id)],
+                    offered_until = now() + make_interval(secs => $4), device_seq = 0
+                WHERE run_id = ANY (ARRAY(SELECT run_id FROM next))
+                RETURNING device_id, created_at, ",
+    offer_columns!(),
+    ")
+            SELECT device_id, claimed.* FROM entitled LEFT JOIN claimed USING (device_id)"
 );
 
 impl Store {
@@ -107,12 +153,30 @@ impl Store {
             true => self.relaxed_rows(CLAIM_SQL, &params[..4]).await?,
             false => self.relaxed_rows(CLAIM_WITHIN_SQL, &params).await?,
         };
-        let aged =
-            |row: &Row| -> Result<_, Error> { Ok((row.try_get::<_, jiff::Timestamp>("created_at")?, offer_of(row)?)) };
-        let mut offers = rows.iter().map(aged).collect::<Result<Vec<_>, Error>>()?;
-        // Runs of one commit share one time.
-        offers.sort_by_key(|(created_at, offer)| (*created_at, offer.run_id));
-        Ok(offers.into_iter().map(|(_, offer)| offer).collect())
+        oldest_first(rows.iter())
+    }
+
+    /// Claims for several devices at once, each up to as many runs as its session has slots, see [`Store::claim`]. A session
+    /// without an answer may be no longer its device's, or somebody holds the device: it has to claim by itself.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
+    pub(super) async fn claim_shared(
+        &self,
+        claims: &[(SessionKey, u32)],
+        offer: Duration,
+    ) -> Result<HashMap<DeviceId, Vec<Offer>>, Error> {
+        let devices: Vec<_> = claims.iter().map(|(session, _)| session.device_id.uuid()).collect();
+        let epochs: Vec<_> = claims.iter().map(|(session, _)| session.epoch_column()).collect();
+        let slots: Vec<_> = claims.iter().map(|(_, slots)| i64::from(*slots)).collect();
+        let params: [&(dyn ToSql + Sync); 4] = [&devices, &epochs, &slots, &offer.as_secs_f64()];
+        let mut by_device: HashMap<DeviceId, Vec<Row>> = HashMap::new();
+        for row in self.relaxed_rows(CLAIM_SHARED_SQL, &params).await? {
+            by_device.entry(row.try_get::<_, uuid::Uuid>(0)?.into()).or_default().push(row);
+        }
+        let claimed = |row: &&Row| !matches!(row.try_get::<_, Option<uuid::Uuid>>("run_id"), Ok(None));
+        let offers = |rows: Vec<Row>| oldest_first(rows.iter().filter(claimed));
+        by_device.into_iter().map(|(device_id, rows)| Ok((device_id, offers(rows)?))).collect()
     }
 
     /// Skips attempts that the device holds and the table does not know: a claim is not durable before its start is,
@@ -144,13 +208,25 @@ impl Store {
     /// # Errors
     /// The database does not answer, or refuses the statement.
     pub async fn offer(&self, session: SessionKey, run_id: RunId) -> Result<Option<Offer>, Error> {
-        let sql = "-- attempts::offer
-            SELECT run_id, attempt, endpoint_id, endpoint_version, definition_sha256, subject, input, conversation_id,
-                generation, max_duration_s, traceparent
-            FROM runs WHERE run_id = $1 AND device_id = $2 AND epoch = $3 AND finished_at IS NULL";
+        let sql = concat!(
+            "-- attempts::offer
+            SELECT ",
+            offer_columns!(),
+            " FROM runs WHERE run_id = $1 AND device_id = $2 AND epoch = $3 AND finished_at IS NULL"
+        );
         let params: [&(dyn ToSql + Sync); 3] = [&run_id.uuid(), &session.device_id.uuid(), &session.epoch_column()];
         self.durable_opt(sql, &params).await?.as_ref().map(offer_of).transpose()
     }
+}
+
+/// The offers of claimed runs, the oldest run first.
+fn oldest_first<'a>(rows: impl Iterator<Item = &'a Row>) -> Result<Vec<Offer>, Error> {
+    let aged =
+        |row: &Row| -> Result<_, Error> { Ok((row.try_get::<_, jiff::Timestamp>("created_at")?, offer_of(row)?)) };
+    let mut offers = rows.map(aged).collect::<Result<Vec<_>, Error>>()?;
+    // Runs of one commit share one time.
+    offers.sort_by_key(|(created_at, offer)| (*created_at, offer.run_id));
+    Ok(offers.into_iter().map(|(_, offer)| offer).collect())
 }
 
 fn offer_of(row: &Row) -> Result<Offer, Error> {

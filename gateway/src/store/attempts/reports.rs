@@ -9,12 +9,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::batches::{ReportedRecord, count_rounds};
 use super::{AttemptRecord, Change, RecordOutcome};
+use crate::store::commit_limit::{CommitLimit, MAX_CONCURRENT_COMMITS};
 use crate::store::leases::SessionKey;
 use crate::store::{Error, Store};
 use deskgate_program::tasks::Tasks;
 
-/// Tasks that commit. One alone would leave the processor idle while it waits for the disk.
-const COMMITTERS: usize = 2;
 /// Reports that may wait for a committer; beyond that their sessions wait.
 const MAX_WAITING_REPORTS: usize = 1024;
 
@@ -59,13 +58,13 @@ pub struct Reports {
 }
 
 impl Reports {
-    /// Starts the tasks that commit. They end with their group, or when every clone of the entrance is gone. Ended runs are
-    /// kept for `retention`.
-    pub fn start(store: &Store, tasks: &Tasks, retention: Duration) -> Self {
+    /// Starts the tasks that commit, as many at the same time as `limit` says. They end with their group, or when every clone
+    /// of the entrance is gone. Ended runs are kept for `retention`.
+    pub fn start(store: &Store, tasks: &Tasks, limit: &CommitLimit, retention: Duration) -> Self {
         let (queue, receiver) = mpsc::channel(MAX_WAITING_REPORTS);
-        let receiver = Arc::new(Mutex::new(receiver));
-        for _ in 0..COMMITTERS {
-            tasks.spawn("reports", commit_for_ever(store.clone(), receiver.clone(), retention, tasks.stopping()));
+        let committer = Committer { store: store.clone(), receiver: Arc::new(Mutex::new(receiver)), retention };
+        for number in 0..MAX_CONCURRENT_COMMITS {
+            tasks.spawn("reports", committer.clone().work(number, limit.clone(), tasks.stopping()));
         }
         Self { store: store.clone(), retention, queue }
     }
@@ -92,18 +91,25 @@ impl Reports {
     }
 }
 
-async fn commit_for_ever(
+/// One of the tasks that commit.
+#[derive(Clone)]
+struct Committer {
     store: Store,
     receiver: Arc<Mutex<mpsc::Receiver<Report>>>,
     retention: Duration,
-    stop: CancellationToken,
-) {
-    loop {
-        let batch = next_batch(&mut *receiver.lock().await, &stop).await;
-        if batch.is_empty() {
-            return;
+}
+
+impl Committer {
+    /// Commits batch after batch while `limit` admits the committer of this number.
+    async fn work(self, number: usize, mut limit: CommitLimit, stop: CancellationToken) {
+        // Whoever waits for its turn when the group stops leaves the rest to those that have it.
+        while stop.run_until_cancelled(limit.admits(number)).await.unwrap_or(number == 0) {
+            let batch = next_batch(&mut *self.receiver.lock().await, &stop).await;
+            if batch.is_empty() {
+                return;
+            }
+            commit(&self.store, batch, self.retention).await;
         }
-        commit(&store, batch, retention).await;
     }
 }
 

@@ -38,6 +38,8 @@ const SERVER_SETTINGS: &[(&str, &str)] = &[
     ("min_wal_size", "128MB"),
     ("max_wal_size", "512MB"),
     ("wal_buffers", "4MB"),
+    // The number of commits at the same time follows what a sync takes.
+    ("track_wal_io_timing", "on"),
     ("shared_buffers", "128MB"),
     ("work_mem", "4MB"),
     ("maintenance_work_mem", "32MB"),

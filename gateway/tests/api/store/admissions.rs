@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use deskgate_gateway::store::admissions::{Admission, Admissions, Submission};
+use deskgate_gateway::store::commit_limit::CommitLimit;
 use deskgate_program::tasks::Tasks;
 use deskgate_protocol::RunId;
 use deskgate_protocol::canonical::Sha256Digest;
@@ -31,7 +32,7 @@ fn submission(test_store: &TestStore, identity: &str, body: &str) -> Submission 
 /// Admits all at once through one committer, so that waiting submissions share a commit.
 async fn admit(test_store: &TestStore, submissions: Vec<Submission>) -> Vec<Result<Admission, String>> {
     let tasks = Tasks::new(CancellationToken::new());
-    let admissions = Admissions::start(&test_store.store, &tasks, 1);
+    let admissions = Admissions::start(&test_store.store, &tasks, &CommitLimit::fixed(1));
     let mut waiting = JoinSet::new();
     for (place, submission) in submissions.into_iter().enumerate() {
         let admissions = admissions.clone();

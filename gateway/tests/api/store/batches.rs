@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use deskgate_gateway::store::attempts::{AttemptRecord, AttemptUpdate, RecordOutcome, Reports};
+use deskgate_gateway::store::commit_limit::CommitLimit;
 use deskgate_gateway::store::leases::SessionKey;
 use deskgate_program::tasks::Tasks;
 use deskgate_protocol::run::EventType::{
@@ -26,7 +27,7 @@ fn record(run_id: RunId, what: AttemptUpdate) -> AttemptRecord {
 /// The entrance of a gateway.
 fn entrance(test_store: &TestStore) -> (Reports, Tasks) {
     let tasks = Tasks::new(CancellationToken::new());
-    (Reports::start(&test_store.store, &tasks, LONG_LEASE), tasks)
+    (Reports::start(&test_store.store, &tasks, &CommitLimit::fixed(2), LONG_LEASE), tasks)
 }
 
 /// A device of its own with a session, and runs that it has started.

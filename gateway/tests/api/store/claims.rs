@@ -3,14 +3,18 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use deskgate_gateway::store::attempts::{AttemptUpdate, RecordOutcome, ServiceRoom};
+use deskgate_gateway::store::attempts::{AttemptUpdate, Claims, RecordOutcome, ServiceRoom};
 use deskgate_gateway::store::leases::SessionKey;
+use deskgate_program::tasks::Tasks;
 use deskgate_protocol::RunId;
 use deskgate_protocol::control::RevokeCode;
+use futures_util::future::join_all;
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 use super::{TestStore, quoted};
 use crate::support::gateway::{DeviceFixture, LONG_LEASE};
+use crate::support::until;
 
 #[tokio::test]
 async fn eight_claimers_at_once_take_every_run_once_and_oldest_first() {
@@ -123,6 +127,81 @@ async fn of_each_service_as_many_runs_are_claimed_as_it_has_places_and_the_oldes
     assert_eq!(claim(9, only_one.clone()).await, [queued[3]], "those of others are not looked for");
     assert_eq!(claim(9, only_one).await, []);
     assert_eq!(claim(9, room).await, [queued[5]]);
+}
+
+/// Claims of these sessions at one moment, each of up to two runs.
+async fn claim_together(claims: &Claims, sessions: &[SessionKey]) -> Vec<Vec<RunId>> {
+    let claimed = sessions.iter().map(async |session| {
+        let offers = claims.claim(*session, 2, &ServiceRoom::default()).await.expect("claimed");
+        assert!(offers.iter().all(|offer| offer.attempt == 1), "{offers:?}");
+        offers.into_iter().map(|offer| offer.run_id).collect()
+    });
+    join_all(claimed).await
+}
+
+#[tokio::test]
+async fn devices_that_claim_at_the_same_moment_get_each_its_own_oldest_runs() {
+    let test_store = TestStore::new().await;
+    let tasks = Tasks::new(CancellationToken::new());
+    let claims = Claims::start(&test_store.store, &tasks, LONG_LEASE);
+    let (mut sessions, mut queued) = (Vec::new(), Vec::new());
+    // More than share a statement.
+    for number in 0..40 {
+        let device = DeviceFixture::pair(&test_store.store).await;
+        let (session, _) = device.connect().await;
+        let mut runs = Vec::new();
+        for _ in 0..number % 4 {
+            runs.push(test_store.queue_for(device.endpoint).await);
+        }
+        sessions.push(session);
+        queued.push((device, runs));
+    }
+    for (number, (device, _)) in queued.iter().enumerate().filter(|(number, _)| number % 8 >= 4) {
+        match number % 8 {
+            4 => assert_ne!(device.connect().await.0, sessions[number], "a newer session"),
+            5 => device.allow(false).await,
+            6 => test_store.store.fall_asleep(sessions[number]).await.expect("stored"),
+            _ => assert!(test_store.store.revoke_device(device.device_id, LONG_LEASE).await.expect("stored")),
+        }
+    }
+    for round in 0..2 {
+        for (number, claimed) in claim_together(&claims, &sessions).await.into_iter().enumerate() {
+            let expected = match number % 8 {
+                ..4 => queued[number].1.chunks(2).nth(round).unwrap_or_default(),
+                _ => &[],
+            };
+            assert_eq!(claimed, expected, "device {number} in round {round}");
+        }
+    }
+    let first = &queued[1].0;
+    let offered = test_store.store.offer(sessions[1], queued[1].1[0]).await.expect("read").expect("it is its own");
+    assert_eq!(test_store.one(sessions[1], offered.run_id, 1, AttemptUpdate::Start).await, RecordOutcome::Done);
+    assert_eq!(first.connect().await.1.len(), 1, "and the next session takes it over");
+    assert_eq!(test_store.one(sessions[1], offered.run_id, 1, super::succeeded(1)).await, RecordOutcome::Replaced);
+}
+
+#[tokio::test]
+async fn a_device_that_somebody_holds_delays_the_claims_of_no_other() {
+    let test_store = TestStore::new().await;
+    let tasks = Tasks::new(CancellationToken::new());
+    let claims = Claims::start(&test_store.store, &tasks, LONG_LEASE);
+    let other = DeviceFixture::pair(&test_store.store).await;
+    let (held_session, _) = test_store.device.connect().await;
+    let (session, _) = other.connect().await;
+    let (held_run, run) = (test_store.queue().await, test_store.queue_for(other.endpoint).await);
+    let holder = test_store.database.begin().await;
+    holder
+        .execute(&format!("SELECT FROM devices WHERE device_id = {} FOR UPDATE", quoted(held_session.device_id.uuid())))
+        .await;
+    let held = tokio::spawn({
+        let claims = claims.clone();
+        async move { claim_together(&claims, &[held_session, session]).await }
+    });
+    let offered = format!("SELECT offered_until IS NOT NULL FROM runs WHERE run_id = '{}'", run.uuid());
+    until("the other to be offered its run", async || test_store.database.value(&offered).await == "true").await;
+    test_store.database.waits_for_a_lock("attempts::claim").await;
+    holder.commit().await;
+    assert_eq!(held.await.expect("no panic"), [[held_run], [run]]);
 }
 
 #[tokio::test]

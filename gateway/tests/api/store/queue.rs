@@ -3,19 +3,24 @@
 
 use std::time::Duration;
 
-use deskgate_gateway::store::attempts::{AttemptUpdate, RecordOutcome, ServiceRoom};
+use deskgate_gateway::store::attempts::{AttemptUpdate, Claims, RecordOutcome, ServiceRoom};
 use deskgate_gateway::upkeep::run_once;
+use deskgate_program::tasks::Tasks;
+use tokio_util::sync::CancellationToken;
 
 use super::{TestStore, quoted, succeeded};
 use crate::support::cluster::TestDatabase;
-use crate::support::gateway::LONG_LEASE;
+use crate::support::gateway::{DeviceFixture, LONG_LEASE};
 use crate::support::until;
 
 /// Runs through the line so that the plans of its statements are kept (PostgreSQL keeps one after five executions), and
 /// as many while they are measured.
 const ROUNDS: usize = 10;
-/// Two runs are claimed, started and ended; two are claimed, and returned, one of which was made to expire, and does.
-const UPDATES_OF_A_ROUND: usize = 12;
+/// Runs that are claimed, started and ended in a round: one for each way to claim.
+const ENDS_OF_A_ROUND: usize = 3;
+/// Each of them is updated three times; two more are claimed, and returned, one of which was made to expire, and does.
+const UPDATES_OF_A_ROUND: usize = 3 * ENDS_OF_A_ROUND + 6;
+const RUNS_OF_A_ROUND: usize = ENDS_OF_A_ROUND + 2;
 /// How much more one case may read than another.
 const MAX_RATIO: f64 = 1.5;
 
@@ -68,11 +73,19 @@ async fn blocks_of_a_run(finished: usize, queued: usize, analysed: Analysed) -> 
     let off = "ALTER TABLE runs SET (autovacuum_enabled = off); ALTER TABLE run_queue SET (autovacuum_enabled = off)";
     test_store.database.execute(off).await;
     let (session, _) = test_store.device.connect().await;
-    let room = ServiceRoom { places: vec![(test_store.device.endpoint, 5)], ..ServiceRoom::default() };
+    let few_places = ServiceRoom { places: vec![(test_store.device.endpoint, 5)], ..ServiceRoom::default() };
+    let (idle, _) = DeviceFixture::pair(&test_store.store).await.connect().await;
+    let tasks = Tasks::new(CancellationToken::new());
+    let claims = Claims::start(&test_store.store, &tasks, LONG_LEASE);
     let through = async || {
-        for limited in [true, false] {
-            let room = if limited { room.clone() } else { ServiceRoom::default() };
-            let offers = test_store.store.claim(session, 1, &room, LONG_LEASE).await.expect("claimed");
+        let any = ServiceRoom::default();
+        for way in 0..ENDS_OF_A_ROUND {
+            let claimed = match way {
+                0 => test_store.store.claim(session, 1, &few_places, LONG_LEASE).await,
+                1 => test_store.store.claim(session, 1, &any, LONG_LEASE).await,
+                _ => tokio::join!(claims.claim(session, 1, &any), claims.claim(idle, 1, &any)).0,
+            };
+            let offers = claimed.expect("claimed");
             let [offer] = offers.as_slice() else { panic!("one waits: {offers:?}") };
             for what in [AttemptUpdate::Start, succeeded(1)] {
                 assert_eq!(test_store.one(session, offer.run_id, offer.attempt, what).await, RecordOutcome::Done);
@@ -96,7 +109,7 @@ async fn blocks_of_a_run(finished: usize, queued: usize, analysed: Analysed) -> 
     }
     for _ in 0..ROUNDS {
         if analysed == Analysed::Empty {
-            plant(&test_store, 4, false).await;
+            plant(&test_store, RUNS_OF_A_ROUND, false).await;
         }
         through().await;
     }
@@ -107,7 +120,7 @@ async fn blocks_of_a_run(finished: usize, queued: usize, analysed: Analysed) -> 
     // it reads is reported after the reset.
     let changed =
         "SELECT n_tup_ins || ' planted, ' || n_tup_upd || ' updated' FROM pg_stat_user_tables WHERE relname = 'runs'";
-    let planted = finished + queued + if analysed == Analysed::Empty { 4 * ROUNDS } else { 0 };
+    let planted = finished + queued + if analysed == Analysed::Empty { RUNS_OF_A_ROUND * ROUNDS } else { 0 };
     let expected = format!("{planted} planted, {} updated", ROUNDS * UPDATES_OF_A_ROUND);
     until("the first rounds, and what was planted, to be reported", async || {
         test_store.store.gateway_id().await.expect("read, for connections whose commits are waited for");
@@ -121,10 +134,11 @@ async fn blocks_of_a_run(finished: usize, queued: usize, analysed: Analysed) -> 
     }
     let TestStore { database, store, device } = test_store;
     // Closed connections have reported everything to the server.
-    drop((store, device));
+    assert!(tasks.stop(Duration::from_secs(20)).await);
+    drop((store, device, claims));
     let open = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()";
     until("its connections to be closed", async || database.value(open).await == "0").await;
-    blocks(&database).await / (2 * ROUNDS) as f64
+    blocks(&database).await / (ENDS_OF_A_ROUND * ROUNDS) as f64
 }
 
 async fn compare(finished: usize, queued: usize) {

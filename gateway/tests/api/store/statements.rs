@@ -6,13 +6,14 @@ use std::time::Duration;
 use deskgate_gateway::store::accounts::Account;
 use deskgate_gateway::store::activity::Owner;
 use deskgate_gateway::store::applications::{ApplicationQuery, NewKey, NewSecret};
-use deskgate_gateway::store::attempts::{AttemptUpdate, ServiceRoom};
+use deskgate_gateway::store::attempts::{AttemptUpdate, Claims, ServiceRoom};
 use deskgate_gateway::store::certificates::{CertificateScope, NewCertificate};
 use deskgate_gateway::store::device_lists::DeviceRunQuery;
 use deskgate_gateway::store::run_content::{ContentDeletion, MessageQuery};
 use deskgate_gateway::store::run_list::{RunQuery, WaitCause};
 use deskgate_gateway::store::webhook_receipts::NewReceipt;
 use deskgate_gateway::store::webhooks::WebhookCreation;
+use deskgate_program::tasks::Tasks;
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::{RefusedCode, SessionRefusal};
 use deskgate_protocol::identity::PublicKey;
@@ -20,9 +21,10 @@ use deskgate_protocol::management::{AskedBy, PublishEndpoint, ReceiptOutcome, Sc
 use deskgate_protocol::{
     ApplicationId, ConversationId, EndpointId, HookId, JournalId, KeyId, ReceiptId, RunId, VERSION,
 };
+use tokio_util::sync::CancellationToken;
 
 use super::{TestStore, events, failed, succeeded};
-use crate::support::gateway::LONG_LEASE;
+use crate::support::gateway::{DeviceFixture, LONG_LEASE};
 
 /// The names that the statements begin or end with, as in `-- runs::run`.
 fn statements_of_the_source() -> BTreeSet<String> {
@@ -92,6 +94,9 @@ async fn every_statement_is_understood_by_the_database() {
     let mut done = |names: &[&str]| executed.extend(names.iter().map(|name| (*name).to_owned()));
 
     store.ping().await.expect("ping");
+    let syncs = store.wal_syncs().await.expect("wal_syncs");
+    assert!(syncs.count > 0 && syncs.ms > 0.0, "the private server times them: {syncs:?}");
+    done(&["commit_limit::version", "commit_limit::wal_syncs"]);
     store.gateway_id().await.expect("gateway_id");
     store.add_control_token(digest).await.expect("add_control_token");
     store.add_control_token(Sha256Digest::of(b"y")).await.expect("add_control_token");
@@ -229,10 +234,16 @@ async fn every_statement_is_understood_by_the_database() {
     test_store.one(session, RunId::new(), 1, succeeded(1)).await;
     let room = ServiceRoom { full: vec![device.endpoint], ..ServiceRoom::default() };
     store.claim(session, 1, &room, LONG_LEASE).await.expect("claim_within");
+    let claims = Claims::start(store, &Tasks::new(CancellationToken::new()), LONG_LEASE);
+    let stranger = DeviceFixture::pair(store).await.connect().await.0;
+    let room = ServiceRoom::default();
+    let (own, others) = tokio::join!(claims.claim(session, 1, &room), claims.claim(stranger, 1, &room));
+    own.and(others).expect("claim_shared");
     store.pass_over_lost_claims(session, &[(run_id, 1)]).await.expect("pass_over_lost_claims");
     done(&[
         "attempts::pass_over_lost_claims",
         "attempts::claim",
+        "attempts::claim_shared",
         "attempts::claim_within",
         "attempts::offer",
         "attempts::start",
@@ -253,7 +264,11 @@ async fn every_statement_is_understood_by_the_database() {
     let all = store.placed_runs(None, &DeviceRunQuery::default(), 10).await.expect("placed_runs");
     assert!(all.entries.iter().all(|placed| placed.device_id == device.device_id && placed.app_id == device.app.id));
     let sought = ApplicationQuery::default();
-    assert_eq!(store.placed_applications(&sought, 10).await.expect("placed_applications").len(), 1);
+    assert_eq!(
+        store.placed_applications(&sought, 10).await.expect("placed_applications").len(),
+        2,
+        "the stranger's too"
+    );
     let placed = store.placed_application(device.app.id).await.expect("placed_application").expect("there");
     assert_eq!(placed.device_id, device.device_id);
     assert_eq!(store.device_of_run(RunId::new()).await.expect("device_of_run"), None);
@@ -319,7 +334,7 @@ async fn every_statement_is_understood_by_the_database() {
     done(&["disabling::writers", "disabling::tell_runs", "disabling::note_runs_told", "disabling::complete"]);
     done(&["disabling::preview", "disabling::remove", "disabling::removed"]);
 
-    assert_eq!(store.device_counts().await.expect("census").len(), 2);
+    assert_eq!(store.device_counts().await.expect("census").len(), 3);
     assert!(store.applied_migration().await.expect("applied_migration") > 0);
     done(&["census::census", "census::applied_migration"]);
 

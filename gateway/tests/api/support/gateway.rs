@@ -13,6 +13,7 @@ use deskgate_gateway::encryption::DataCipher;
 use deskgate_gateway::store::Store;
 use deskgate_gateway::store::admissions::Admissions;
 use deskgate_gateway::store::attempts::ServiceRoom;
+use deskgate_gateway::store::commit_limit::CommitLimit;
 use deskgate_gateway::store::leases::{HeldRun, SessionKey};
 use deskgate_gateway::{DatabaseSettings, Gateway, Settings};
 use deskgate_program::tasks::Tasks;
@@ -66,8 +67,11 @@ impl DeviceFixture {
     /// The management service of a device, at the gateway that has this store.
     pub(crate) fn desktop(store: &Store, device_id: DeviceId) -> Desktop {
         let tasks = Tasks::new(CancellationToken::new());
-        let admission =
-            AdmissionService::new(store.clone(), Admissions::start(store, &tasks, 1), &CallerLimits::default());
+        let admission = AdmissionService::new(
+            store.clone(),
+            Admissions::start(store, &tasks, &CommitLimit::fixed(1)),
+            &CallerLimits::default(),
+        );
         let url = "http://gateway".to_owned();
         let callbacks =
             CallbackContext { scribe: PayloadBuilder::new(store.clone(), cipher()), allowlist_is_yours: true };

@@ -13,6 +13,7 @@ use deskgate_gateway::http::server::{ListenerAccess, ListenerLimits, serve};
 use deskgate_gateway::http::{Api, router};
 use deskgate_gateway::store::Store;
 use deskgate_gateway::store::admissions::Admissions;
+use deskgate_gateway::store::commit_limit::CommitLimit;
 use deskgate_program::tasks::Tasks;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -61,7 +62,7 @@ pub(crate) fn api(
     draining: CancellationToken,
 ) -> Api {
     let tasks = Tasks::new(CancellationToken::new());
-    let admissions = Admissions::start(store, &tasks, 1);
+    let admissions = Admissions::start(store, &tasks, &CommitLimit::fixed(1));
     let access = Access::new(store.clone(), &domain::CallerLimits { rate: patient().rate, ..callers });
     let (streams, streaming) = EventStreams::new(store.clone(), &callers, draining.clone(), tasks.stopping());
     tasks.spawn("streams", streaming);
