@@ -20,6 +20,12 @@ document.addEventListener("click", async (event) => {
     say("Copied");
     return;
   }
+  const whole = event.target.closest("[data-copy-text]");
+  if (whole) {
+    await navigator.clipboard.writeText(whole.dataset.copyText);
+    say("Copied");
+    return;
+  }
   const save = event.target.closest("[data-save]");
   if (save) {
     const file = new Blob([`${byId(save.dataset.save).textContent.trim()}\n`], { type: "text/plain" });

@@ -22,6 +22,28 @@ pub fn json(text: &str) -> String {
     shown
 }
 
+/// How a text begins, in one line of at most so many characters: white space is one blank, and what is left out ends in "…",
+/// behind a whole word if there is one.
+pub fn first_words(text: &str, max_chars: usize) -> String {
+    let mut words = String::new();
+    for word in text.split_whitespace() {
+        if words.chars().count() > max_chars {
+            break;
+        }
+        if !words.is_empty() {
+            words.push(' ');
+        }
+        words += &line(word);
+    }
+    if words.chars().count() <= max_chars {
+        return words;
+    }
+    let beginning: String = words.chars().take(max_chars.saturating_sub(1)).collect();
+    let cut_word = words.chars().nth(beginning.chars().count()) != Some(' ');
+    let whole = beginning.rsplit_once(' ').map(|(whole, _)| whole).filter(|_| cut_word);
+    format!("{}…", whole.unwrap_or(&beginning))
+}
+
 /// One line: line breaks are made visible too.
 pub fn line(text: &str) -> String {
     named(text, hides)
@@ -131,6 +153,19 @@ mod tests {
             assert_eq!(logged(line, colours), named);
         }
         assert_eq!(logged("a \u{1b}[31mred\n", false), "a <U+001B>[31mred\n", "a file has no colours");
+    }
+
+    #[test]
+    fn the_first_words_are_one_line_and_end_behind_a_whole_word() {
+        assert_eq!(first_words("  Which invoices\n\tare overdue? ", 30), "Which invoices are overdue?");
+        assert_eq!(first_words("Which invoices are overdue?", 26), "Which invoices are…");
+        assert_eq!(first_words("Which invoices are overdue?", 19), "Which invoices are…");
+        assert_eq!(first_words("Which invoices are overdue?", 18), "Which invoices…");
+        assert_eq!(first_words("Donaudampfschiff", 8), "Donauda…", "one long word is cut");
+        assert_eq!(first_words("漢字 漢字", 5), "漢字 漢字");
+        assert_eq!(first_words("a\u{1b}[2K\u{202e}b", 40), "a<U+001B>[2K<U+202E>b");
+        assert_eq!(first_words(&"x".repeat(1_000_000), 8), "xxxxxxx…");
+        assert_eq!((first_words("", 8), first_words(" \n", 8)), (String::new(), String::new()));
     }
 
     #[test]

@@ -28,9 +28,9 @@ pub(super) enum ConnectionCommand {
     Show,
     /// Make one connection with a mode's draft and say what came of it
     Test {
-        /// Which mode
+        /// Which mode [default: the active one]
         #[arg(long)]
-        mode: ModeName,
+        mode: Option<ModeName>,
     },
     /// Change a mode's fields and make them active; with --draft only change them
     Save(ConnectionSaveArgs),
@@ -140,7 +140,11 @@ pub(super) async fn run(agent: AgentClient, command: ConnectionCommand, out: Out
             out.result("connection/1", &connection, || "The draft is gone.".to_owned());
         }
         ConnectionCommand::Test { mode } => {
-            let tested = agent.request(TestConnection { mode: mode.into() }).await?;
+            let mode = match mode {
+                Some(mode) => mode.into(),
+                None => agent.request(GetConnection {}).await?.mode,
+            };
+            let tested = agent.request(TestConnection { mode }).await?;
             if let Some(no) = tested.failed.clone() {
                 if out.json {
                     out.result("connection-test/1", &tested, String::new);

@@ -10,11 +10,10 @@ use deskgate_program::records;
 use deskgate_protocol::ConversationId;
 use deskgate_protocol::conversation::ConversationState;
 use deskgate_protocol::management::{
-    ConversationDetail, ListConversations, OwnConversation, ResetConversation, ShowConversation,
+    ConversationDetail, ListConversations, ListedRun, OwnConversation, ResetConversation, ShowConversation,
 };
-use deskgate_protocol::run::Run;
 
-use super::runs::first_line;
+use super::runs::{asked, first_line};
 use super::socket::AgentClient;
 use super::{app, operation};
 
@@ -115,10 +114,10 @@ fn describe(detail: &ConversationDetail) -> String {
     if detail.messages.is_empty() {
         return head + "\nNo message yet.";
     }
-    let row = |run: &Run| {
+    let row = |run: &ListedRun| {
         let generation = run.generation.map(|generation| generation.to_string()).unwrap_or_default();
-        vec![generation, run.state.to_string(), run.created_at.to_string(), run.run_id.to_string()]
+        vec![generation, run.state.to_string(), run.created_at.to_string(), asked(run), run.run_id.to_string()]
     };
     let messages = detail.messages.iter().map(row).collect::<Vec<_>>();
-    head + "\n" + &table(&["GENERATION", "STATE", "ACCEPTED", "RUN"], &messages)
+    head + "\n" + &table(&["GENERATION", "STATE", "ACCEPTED", "ASKED", "RUN"], &messages)
 }

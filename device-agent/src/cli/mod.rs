@@ -28,6 +28,8 @@ mod mcp;
 mod notifications;
 mod open;
 mod operation;
+#[cfg(test)]
+mod printed_commands;
 mod provider;
 mod rules;
 mod runs;

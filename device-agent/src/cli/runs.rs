@@ -8,7 +8,7 @@ use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::Output;
 use deskgate_program::records;
 use deskgate_program::visible;
-use deskgate_protocol::management::{ListRuns, RunDetail, ShowRun, StopRun};
+use deskgate_protocol::management::{ListRuns, ListedRun, RunDetail, ShowRun, StopRun};
 use deskgate_protocol::run::{Phase, Run, RunEvent, RunState};
 use deskgate_protocol::{EndpointId, RunId};
 
@@ -19,6 +19,9 @@ use crate::local::{
     EndUnknownRuns, Evidence, ListUnsettled, ModelFailure, OwnerFinding, ReceiptVerdict, ReconcileRun, ShowEvidence,
     ShowModelFailure, ShowRunSpending, Spending, UnsettledRuns,
 };
+
+/// Characters of what a run was asked that a list shows.
+const MAX_ASKED_CHARS: usize = 48;
 
 /// `deskgate runs …`
 #[derive(Debug, Subcommand)]
@@ -248,11 +251,15 @@ fn verdict(run: &Run) -> Result<(), Failure> {
     }
 }
 
-fn list(runs: &[Run]) -> String {
-    records::list(runs, "No run here.", &["STATE", "ACCEPTED", "ENDED", "ID"], |run| {
-        let ended = run.finished_at.map(|time| time.to_string()).unwrap_or_default();
-        vec![run.state.to_string(), run.created_at.to_string(), ended, run.run_id.to_string()]
+fn list(runs: &[ListedRun]) -> String {
+    records::list(runs, "No run here.", &["STATE", "ACCEPTED", "ASKED", "ID"], |run| {
+        vec![run.state.to_string(), run.created_at.to_string(), asked(run), run.run_id.to_string()]
     })
+}
+
+/// What a run was asked, in a column.
+pub(super) fn asked(run: &ListedRun) -> String {
+    visible::first_words(run.asked.as_deref().unwrap_or_default(), MAX_ASKED_CHARS)
 }
 
 fn unsettled(runs: &UnsettledRuns) -> String {

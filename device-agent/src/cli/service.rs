@@ -246,8 +246,8 @@ pub(super) async fn run(agent: AgentClient, command: ServiceCommand, out: Output
                 let Definition { name, limits, tools, mcp, .. } = &service.draft;
                 let at_once = limits.concurrency_in_words(tools, mcp);
                 format!(
-                    "Published version {version} of {name}.\nService ID: {endpoint}\nAt once: {at_once} (--concurrency of: \
-                     deskgate service edit)\nNext: deskgate access enable"
+                    "Published version {version} of {name}.\nService ID: {endpoint}\nAt once: {at_once} (change it: \
+                     deskgate service edit {draft_id} --concurrency N)\nNext: deskgate access enable"
                 )
             });
         }
@@ -479,7 +479,8 @@ fn show(service: &Record, folder: &Folder) -> String {
     text += &format!("instructions\n{}", visible::block(&definition.instructions, "  | "));
     if let Some(report) = &service.checks {
         if report.definition_sha256 != service.draft.digest() {
-            text += "checks of an older draft; it was changed since: deskgate service check\n";
+            let next = format!("deskgate service check {}", service.draft_id);
+            text += &format!("checks of an older draft; it was changed since: {next}\n");
         }
         text += &checks::show_report(report);
     }

@@ -7,6 +7,7 @@ use deskgate_assistant::providers::Providers;
 use deskgate_definition::{Definition, Provider, Service, ToolName, Version};
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::ids::EndpointId;
+use deskgate_protocol::management::ListedRun;
 use deskgate_protocol::run::{Run, RunErrorCode};
 
 use super::{Finding, ProblemCode};
@@ -56,7 +57,12 @@ pub fn look(services: &[Service]) -> Vec<Finding> {
 
 /// The problems in the newest run of each service. `runs`: the newest first. Provider problems before `tried_at` are
 /// outdated by that test.
-pub fn from_runs(services: &[Service], runs: &[Run], tried_at: Option<Timestamp>, now: Timestamp) -> Vec<Finding> {
+pub fn from_runs(
+    services: &[Service],
+    runs: &[ListedRun],
+    tried_at: Option<Timestamp>,
+    now: Timestamp,
+) -> Vec<Finding> {
     let mut newest: BTreeMap<EndpointId, &Run> = BTreeMap::new();
     for run in runs.iter().filter(|run| run.finished_at.is_some()) {
         newest.entry(run.endpoint_id).or_insert(run);

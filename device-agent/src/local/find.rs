@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use deskgate_definition::Service;
+use deskgate_program::visible;
 use deskgate_protocol::ids::{ApplicationId, ApprovalId, ConversationId, EndpointId, RunId};
 use deskgate_protocol::management::{ListApplications, ListKeys, ListRemoved, ShowConversation, ShowRun};
 use deskgate_protocol::secret::SecretKind;
@@ -15,6 +16,8 @@ use super::reply::{ErrorReply, ErrorReplyCode, Requester};
 use super::request::TypedRequest;
 use super::{ApprovalState, ListApprovals, ShowApproval};
 
+/// Characters of an input that name its run.
+const MAX_NAME_CHARS: usize = 60;
 /// At most this many hits of each kind.
 const MAX_HITS_PER_KIND: usize = 50;
 
@@ -177,7 +180,11 @@ impl RequestHandler {
             && let Some(detail) = known(self.manage(ShowRun { run_id, after: 0, wait_s: 0 }).await)?
         {
             let id = run_id.to_string();
-            let name = format!("of {}", service_name(services, detail.run.endpoint_id));
+            let service = service_name(services, detail.run.endpoint_id);
+            let name = match &detail.run.input {
+                Some(input) => format!("{} ({service})", visible::first_words(&input.text, MAX_NAME_CHARS)),
+                None => format!("of {service}"),
+            };
             search.offer(HitKind::Run, &[&id], &name, format!("/runs/{id}"));
         }
         if let Ok(conversation_id) = search.text.parse::<ConversationId>()

@@ -2,8 +2,8 @@
 //! nothing of, such as after its gateway was restored from a backup, which can be ended all at once.
 
 use deskgate_protocol::RunId;
-use deskgate_protocol::management::{AskedBy, ListRuns, StopRun};
-use deskgate_protocol::run::{Run, RunState};
+use deskgate_protocol::management::{AskedBy, ListRuns, ListedRun, StopRun};
+use deskgate_protocol::run::RunState;
 use serde::{Deserialize, Serialize};
 
 use super::handler::RequestHandler;
@@ -51,9 +51,9 @@ impl TypedRequest for EndUnknownRuns {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct UnsettledRuns {
     /// Those that this device holds: their calls are compared with the disk, and each is settled by itself.
-    pub held: Vec<Run>,
+    pub held: Vec<ListedRun>,
     /// Those that it knows nothing of. They can only be ended.
-    pub unknown: Vec<Run>,
+    pub unknown: Vec<ListedRun>,
     /// Whether there are more than these.
     pub has_more: bool,
 }

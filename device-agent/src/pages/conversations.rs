@@ -94,6 +94,26 @@ struct ConversationPage {
     rows: Vec<RunRow>,
 }
 
+/// A message with its answer.
+struct Turn<'a> {
+    row: &'a RunRow,
+    /// The generation that it begins; `None`: the message before it is of the same one, or is not shown.
+    began: Option<u32>,
+}
+
+impl ConversationPage {
+    /// The messages as they were said, the oldest first.
+    fn turns(&self) -> Vec<Turn<'_>> {
+        let (mut turns, mut before) = (Vec::new(), None);
+        for row in self.rows.iter().rev() {
+            let generation = row.run.generation;
+            turns.push(Turn { row, began: generation.filter(|_| before.is_some_and(|before| before != generation)) });
+            before = Some(generation);
+        }
+        turns
+    }
+}
+
 /// `GET /conversations/{id}`
 pub(super) async fn show(
     State(pages): State<Pages>,

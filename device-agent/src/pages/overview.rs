@@ -10,7 +10,8 @@ use deskgate_definition::{Provider, Service};
 use deskgate_program::visible;
 use deskgate_protocol::ids::{ApplicationId, EndpointId};
 use deskgate_protocol::management::{
-    Application, ApplicationState, Day, DurationStats, GetOverview, ListApplications, ListRuns, Overview as Numbers,
+    Application, ApplicationState, Day, DurationStats, GetOverview, ListApplications, ListRuns, ListedRun,
+    MESSAGE_TEXT_CHARS, Overview as Numbers,
 };
 use deskgate_protocol::run::Run;
 use serde::Deserialize;
@@ -24,6 +25,10 @@ use super::{PageError, Pages};
 use crate::local::{BudgetScope, ListServices, MonthSpending, ShowSpending};
 use crate::settings::Mode;
 
+/// Characters of an input that name its run.
+const MAX_NAME_CHARS: usize = 90;
+/// Characters of an identifier that people see in lists.
+const SHORT_ID_CHARS: usize = 4;
 /// How many runs are shown.
 const RUNS_SHOWN: u32 = 8;
 
@@ -135,17 +140,50 @@ struct SetupStep {
 /// A run in the table.
 pub(super) struct RunRow {
     pub(super) run: Run,
+    asked: Option<String>,
+    answered: Option<String>,
     pub(super) state: RunStateLabel,
     pub(super) service: String,
     pub(super) application: String,
 }
 
 impl RunRow {
+    /// What a list calls it: the first words of its input.
+    pub(super) fn name(&self) -> String {
+        match self.asked.as_deref().filter(|text| !text.trim().is_empty()) {
+            Some(text) => visible::first_words(text, MAX_NAME_CHARS),
+            None if self.run.content_deleted_at.is_some() => "Deleted by its caller".to_owned(),
+            None => "Run without a text".to_owned(),
+        }
+    }
+
+    /// The identifier for people: its end.
+    pub(super) fn short_id(&self) -> String {
+        let id = self.run.run_id.to_string();
+        id[id.len().saturating_sub(SHORT_ID_CHARS)..].to_owned()
+    }
+
+    /// As a message of a conversation: how what was asked begins.
+    pub(super) fn asked(&self) -> Option<String> {
+        self.asked.as_deref().map(beginning)
+    }
+
+    /// The same of the answer.
+    pub(super) fn answered(&self) -> Option<String> {
+        self.answered.as_deref().map(beginning)
+    }
+
     /// How long it took, or has taken so far.
     pub(super) fn took(&self) -> Option<DurationText> {
         let end = self.run.finished_at.unwrap_or_else(deskgate_protocol::Timestamp::now);
         Some(DurationText(end.0.as_second() - self.run.started_at?.0.as_second()))
     }
+}
+
+/// A text of which a list has the beginning, as it is shown.
+fn beginning(text: &str) -> String {
+    let left_out = text.chars().count() >= MESSAGE_TEXT_CHARS;
+    visible::text(text) + if left_out { "…" } else { "" }
 }
 
 /// The names of applications and services, for the identifiers in runs.
@@ -213,12 +251,13 @@ impl Names {
     }
 
     /// A run with its names.
-    pub(super) fn row(&self, run: Run) -> RunRow {
+    pub(super) fn row(&self, run: impl Into<ListedRun>) -> RunRow {
+        let ListedRun { run, asked, answered } = run.into();
         let (service, application) = match self.services.get(&run.endpoint_id) {
             Some((service, app_id)) => (service.clone(), self.application(*app_id)),
             None => (run.endpoint_id.to_string(), String::new()),
         };
-        RunRow { state: RunStateLabel::of(&run), service, application, run }
+        RunRow { state: RunStateLabel::of(&run), asked, answered, service, application, run }
     }
 }
 

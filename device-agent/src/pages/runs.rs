@@ -217,8 +217,8 @@ pub(super) async fn show(
     visitor: Visitor,
     Path(run_id): Path<RunId>,
 ) -> Result<Response, PageError> {
-    let (frame, names, evidence, failure, spending, approvals, identity) = tokio::join!(
-        Frame::new(&pages, &visitor, Section::Runs, format!("Run {run_id}")),
+    let (mut frame, names, evidence, failure, spending, approvals, identity) = tokio::join!(
+        Frame::new(&pages, &visitor, Section::Runs, "Run"),
         Names::new(&pages),
         pages.handler().request(ShowEvidence { run_id }),
         pages.handler().request(ShowModelFailure { run_id }),
@@ -234,7 +234,9 @@ pub(super) async fn show(
     let spending = spending.unwrap_or_default();
     let undone = approvals.unwrap_or_default().iter().filter_map(UndoneCallRow::new).collect();
     let receipt = identity.ok().and_then(|identity| ReceiptVerdict::of(&run, &identity.fingerprint));
-    let page = RunDetailPage { frame, row: names.row(run), timeline, steps, calls, failure, spending, undone, receipt };
+    let row = names.row(run);
+    frame.title = row.name();
+    let page = RunDetailPage { frame, row, timeline, steps, calls, failure, spending, undone, receipt };
     Ok(super::html(StatusCode::OK, &page))
 }
 

@@ -258,7 +258,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "limits.concurrent_commits",
         "auto",
-        "Commits of submissions that may be under way at once, up to 8, and as many of devices' reports. auto: 1 to 4, by the time of a sync, if PostgreSQL measures it (track_wal_io_timing), and otherwise 2.",
+        "Commits of submissions that may be under way at once, up to 8, and two to four of devices' reports. auto: 1 to 4, by the time of a sync, if PostgreSQL measures it (track_wal_io_timing), and otherwise 2.",
     ),
     setting(
         "log.format",

@@ -55,7 +55,7 @@ pub(super) async fn offer(
         };
         // A service with few places may have more runs behind those that were looked at.
         if offers.is_empty() || (offers.len() < limit as usize && room.places.is_empty()) {
-            seen.nothing_is_left(&room, began);
+            seen.nothing_is_left(&room, if offers.is_empty() { began.elapsed() } else { Duration::ZERO });
         }
         for offer in offers {
             used.note(&capacity, offer.endpoint_id);
@@ -85,15 +85,14 @@ impl QueueView {
         (!only.is_empty()).then_some(ServiceRoom { only: Some(only), ..room })
     }
 
-    /// A claim left nothing that fits into this room.
-    fn nothing_is_left(&mut self, room: &ServiceRoom, began: Instant) {
+    /// A claim left nothing that fits into this room. `looked`: how long it looked in vain.
+    fn nothing_is_left(&mut self, room: &ServiceRoom, looked: Duration) {
         match (&mut self.passed, &room.only) {
             (Some(passed), Some(only)) => passed.retain(|service| !only.contains(service)),
             _ => {
-                let now = Instant::now();
-                let rest = if room.full.is_empty() { Duration::ZERO } else { (now - began) * (SCAN_TIME_SHARE - 1) };
+                let rest = if room.full.is_empty() { Duration::ZERO } else { looked * (SCAN_TIME_SHARE - 1) };
                 self.passed = Some(room.full.clone());
-                self.rested_at = Some(now + rest);
+                self.rested_at = Some(Instant::now() + rest);
             }
         }
     }
@@ -120,11 +119,11 @@ mod tests {
         let (one, two) = (EndpointId::new(), EndpointId::new());
         let mut seen = QueueView::default();
         assert_eq!(seen.worth_a_look(room(&[one, two])), Some(room(&[one, two])));
-        seen.nothing_is_left(&room(&[one, two]), Instant::now());
+        seen.nothing_is_left(&room(&[one, two]), Duration::ZERO);
         assert_eq!(seen.worth_a_look(room(&[one, two])), None);
         let only_two = ServiceRoom { only: Some(vec![two]), ..room(&[one]) };
         assert_eq!(seen.worth_a_look(room(&[one])), Some(only_two.clone()));
-        seen.nothing_is_left(&only_two, Instant::now());
+        seen.nothing_is_left(&only_two, Duration::ZERO);
         assert_eq!(seen.worth_a_look(room(&[one])), None, "it has no run either");
         assert_eq!(seen.worth_a_look(room(&[])).and_then(|room| room.only), Some(vec![one]));
     }
@@ -135,7 +134,7 @@ mod tests {
         let topic = Topic::Queue(deskgate_protocol::DeviceId::new());
         let mut watcher = notifier.watch(topic);
         let (mut seen, took) = (QueueView::default(), Duration::from_millis(5));
-        seen.nothing_is_left(&room(&[EndpointId::new()]), Instant::now() - took);
+        seen.nothing_is_left(&room(&[EndpointId::new()]), took);
         let rest = Instant::now() + took * (SCAN_TIME_SHARE - 2);
         notifier.notify(topic);
         let followed = tokio::time::timeout(Duration::from_secs(20), async {

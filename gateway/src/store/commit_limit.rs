@@ -46,22 +46,24 @@ impl CommitLimit {
 }
 
 async fn follow(store: Store, suiting: watch::Sender<usize>, stop: CancellationToken) {
-    let mut before = WalSyncs::default();
+    let mut before: Option<WalSyncs> = None;
     loop {
         match store.wal_syncs().await {
             Ok(now) => {
-                if let Some(sync_time) = now.mean_since(before) {
+                let sync_time = before.and_then(|before| now.mean_since(before));
+                if let Some(sync_time) = sync_time {
                     let commits = suiting_commits(sync_time);
                     if suiting.send_if_modified(|limit| std::mem::replace(limit, commits) != commits) {
-                        tracing::info!(
+                        tracing::debug!(
                             sync_us = sync_time.as_micros(),
                             commits,
                             "commits at the same time follow the disk"
                         );
                     }
-                    before = now;
-                } else if now.count < before.count {
-                    before = now;
+                }
+                // The others are few, and counted further.
+                if sync_time.is_some() || before.is_none_or(|before| now.is_counted_anew(before)) {
+                    before = Some(now);
                 }
             }
             Err(error) => tracing::debug!(%error, "what a sync takes could not be read"),
@@ -91,6 +93,11 @@ pub struct WalSyncs {
 }
 
 impl WalSyncs {
+    /// Whether this is of another server, or of the same after its statistics were lost.
+    fn is_counted_anew(self, before: Self) -> bool {
+        self.count < before.count || self.ms < before.ms
+    }
+
     /// What a sync took since then, if there were enough and they are timed.
     fn mean_since(self, before: Self) -> Option<Duration> {
         let (count, ms) = (self.count - before.count, self.ms - before.ms);
@@ -110,7 +117,9 @@ impl Store {
             SELECT current_setting('server_version_num')::integer";
         let version: i32 = self.durable_one(version, &[]).await?.try_get(0)?;
         let syncs = match version {
-            180_000.. => "sum(fsyncs)::bigint, sum(fsync_time) FROM pg_stat_io WHERE object = 'wal'",
+            180_000.. => {
+                "sum(fsyncs)::bigint, sum(fsync_time) FROM pg_stat_io WHERE object = 'wal' AND context = 'normal'"
+            }
             _ => "wal_sync, wal_sync_time FROM pg_stat_wal",
         };
         let row = self.durable_one(&format!("-- commit_limit::wal_syncs\nSELECT {syncs}"), &[]).await?;
@@ -133,6 +142,10 @@ mod tests {
         assert_eq!(commits(after(1000, 50.0), after(1010, 650.0)), None, "too few");
         assert_eq!(commits(after(1000, 0.0), after(2000, 0.0)), None, "not timed");
         assert_eq!(commits(after(1000, 50.0), after(30, 1.0)), None, "counted anew");
+        assert!(
+            after(30, 1.0).is_counted_anew(after(1000, 50.0)) && after(2000, 1.0).is_counted_anew(after(1000, 50.0))
+        );
+        assert!(!after(1010, 50.5).is_counted_anew(after(1000, 50.0)));
         assert_eq!(commits(after(1000, 50.0), after(1000, 50.0)), None);
     }
 

@@ -6,7 +6,7 @@
 //! there are.
 
 use deskgate_protocol::conversation::ConversationState;
-use deskgate_protocol::management::OwnConversation;
+use deskgate_protocol::management::{LISTED_TEXT_CHARS, OwnConversation};
 use deskgate_protocol::run::{Phase, RunState};
 use deskgate_protocol::{ApplicationId, ConversationId, DeviceId, EndpointId, OperationId, RunId};
 use tokio_postgres::Row;
@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::conversations::own;
 use super::devices::PRESENCE_SQL;
 use super::runs::RUN_SUMMARY_COLUMNS;
-use super::runs::{StoredRun, stored_run};
+use super::runs::{RunWithText, StoredRun, run_with_text, stored_run};
 use super::{Error, Store};
 
 /// The filter of a list of runs.
@@ -99,7 +99,7 @@ pub struct RunWithDevice {
 }
 
 impl Store {
-    /// A page of this device's runs, without inputs, results and positions in the queue.
+    /// A page of this device's runs, each with the beginning of its input, and without a position in the queue.
     ///
     /// # Errors
     /// The database does not answer, or refuses the statement.
@@ -108,8 +108,8 @@ impl Store {
         device_id: DeviceId,
         sought: &DeviceRunQuery,
         limit: u32,
-    ) -> Result<DevicePage<StoredRun>, Error> {
-        page(&self.run_rows(Some(device_id), sought, limit).await?, limit, "run_id", stored_run)
+    ) -> Result<DevicePage<RunWithText>, Error> {
+        page(&self.run_rows(Some(device_id), sought, limit).await?, limit, "run_id", run_with_text)
     }
 
     /// A page of the runs of one device, or of all, each with its device.
@@ -170,10 +170,16 @@ impl Store {
                 format!("JOIN devices d USING (device_id) CROSS JOIN LATERAL (SELECT {PRESENCE_SQL} AS presence) p")
             }
         };
+        // What was asked is its device's owner's to read, and not the administrator's.
+        let asked = match device_id {
+            Some(_) => format!("left(r.input->>'text', {LISTED_TEXT_CHARS})"),
+            None => "NULL::text".to_owned(),
+        };
         // Whole records are read only for entries that are shown.
         let sql = format!(
             "-- own_lists::runs
-            SELECT {RUN_SUMMARY_COLUMNS}, r.app_id, r.device_id, presence, fits, is_last FROM (
+            SELECT {RUN_SUMMARY_COLUMNS}, {asked} AS asked, NULL::text AS answered, r.app_id, r.device_id, presence, fits,
+                is_last FROM (
                 SELECT e.run_id, presence, ({fits}) AS fits, e.place = {MAX_EXAMINED_ENTRIES} AS is_last FROM (
                     SELECT *, row_number() OVER (ORDER BY run_id DESC) AS place FROM ({source}) s
                     ORDER BY run_id DESC LIMIT {MAX_EXAMINED_ENTRIES}) e

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use deskgate_protocol::management::OwnConversation;
+use deskgate_protocol::management::{MESSAGE_TEXT_CHARS, OwnConversation};
 use deskgate_protocol::operation::Stop;
 use deskgate_protocol::run::{Phase, Run, RunLinks, RunState};
 use deskgate_protocol::{ApplicationId, DeviceId, RunId, Timestamp};
@@ -31,6 +31,25 @@ pub struct StoredRun {
     pub presence: Presence,
     /// Whether the model of the attempt cannot be used at the moment.
     pub model_is_unavailable: bool,
+}
+
+/// A run as a list of its device's owner shows it: with how its input begins, and in a conversation how its result does.
+#[derive(Clone, Debug)]
+pub struct RunWithText {
+    /// The run, without input and result.
+    pub stored: StoredRun,
+    /// The beginning of its input; `None`: it was deleted.
+    pub asked: Option<String>,
+    /// The beginning of its result, if the list shows it and there is one.
+    pub answered: Option<String>,
+}
+
+impl std::ops::Deref for RunWithText {
+    type Target = StoredRun;
+
+    fn deref(&self) -> &StoredRun {
+        &self.stored
+    }
 }
 
 /// The values that show whether a run has changed: its stored state, its newest event, and its device's presence.
@@ -172,19 +191,22 @@ impl Store {
         rows.iter().map(stored_run).collect()
     }
 
-    /// The newest messages of a conversation, without inputs, results and positions in the queue.
+    /// The newest messages of a conversation, each with the beginning of its input and its result, and without a position in
+    /// the queue.
     ///
     /// # Errors
     /// The database does not answer, or refuses the statement.
-    pub async fn runs_of_conversation(&self, of: &OwnConversation, limit: i64) -> Result<Vec<StoredRun>, Error> {
+    pub async fn runs_of_conversation(&self, of: &OwnConversation, limit: i64) -> Result<Vec<RunWithText>, Error> {
         // A conversation's messages are all of its application and subject.
         let sql = format!(
-            "SELECT {RUN_SUMMARY_COLUMNS}, {PRESENCE_SQL} AS presence FROM runs r JOIN devices d USING (device_id)
-            WHERE r.conversation_id = $1
+            "SELECT {RUN_SUMMARY_COLUMNS}, {PRESENCE_SQL} AS presence,
+                left(r.input->>'text', {MESSAGE_TEXT_CHARS}) AS asked,
+                left(r.result->>'text', {MESSAGE_TEXT_CHARS}) AS answered
+            FROM runs r JOIN devices d USING (device_id) WHERE r.conversation_id = $1
             ORDER BY r.created_at DESC, r.run_id DESC LIMIT $2 -- runs::runs_of_conversation"
         );
         let rows = self.durable_rows(&sql, &[&of.conversation.conversation_id.uuid(), &limit]).await?;
-        rows.iter().map(stored_run).collect()
+        rows.iter().map(run_with_text).collect()
     }
 
     /// How many of an application's runs wait for a start, counted up to `limit`.
@@ -198,6 +220,13 @@ impl Store {
                     AND device_id = (SELECT device_id FROM applications WHERE app_id = $1) LIMIT $2) waiting";
         Ok(self.durable_one(sql, &[&app_id.uuid(), &limit]).await?.try_get(0)?)
     }
+}
+
+pub(super) fn run_with_text(row: &Row) -> Result<RunWithText, Error> {
+    let stored = stored_run(row)?;
+    let is_deleted = stored.run.content_deleted_at.is_some();
+    let text = |column| -> Result<_, Error> { Ok(row.try_get::<_, Option<String>>(column)?.filter(|_| !is_deleted)) };
+    Ok(RunWithText { asked: text("asked")?, answered: text("answered")?, stored })
 }
 
 pub(super) fn stored_run(row: &Row) -> Result<StoredRun, Error> {

@@ -311,7 +311,8 @@ async fn the_desktops_own_list_goes_page_by_page_through_all_subjects() {
         gateway.device.desktop.runs(ListRuns { limit: 2, before, ..ListRuns::default() }).await.expect("listed")
     };
     let first = page(None).await;
-    let shown = |runs: &[deskgate_protocol::run::Run]| runs.iter().map(|run| run.run_id).collect::<Vec<_>>();
+    let shown =
+        |runs: &[deskgate_protocol::management::ListedRun]| runs.iter().map(|run| run.run_id).collect::<Vec<_>>();
     assert_eq!((shown(&first.runs), first.has_more), (submitted[..2].to_vec(), true));
     let second = page(Some(submitted[1])).await;
     assert_eq!((shown(&second.runs), second.has_more), (submitted[2..].to_vec(), false));

@@ -2,16 +2,20 @@
 
 use std::time::{Duration, Instant};
 
-use deskgate_gateway::store::attempts::{AttemptUpdate, RecordOutcome};
+use deskgate_gateway::store::attempts::{AttemptRecord, AttemptUpdate, RecordOutcome};
+use deskgate_gateway::store::device_lists::DeviceRunQuery;
 use deskgate_protocol::RunId;
 use deskgate_protocol::conversation::ConversationState;
-use deskgate_protocol::management::{ListConversations, ListRuns, ManagementErrorCode, StopRun};
-use deskgate_protocol::run::RunState;
+use deskgate_protocol::management::{
+    LISTED_TEXT_CHARS, ListConversations, ListRuns, MESSAGE_TEXT_CHARS, ManagementErrorCode, ShowConversation, StopRun,
+};
+use deskgate_protocol::run::{Outcome, RunState};
+use serde_json::json;
 
 use crate::conversations::TestConversation;
 use crate::export::copies;
 use crate::store::{TestStore, succeeded};
-use crate::support::gateway::{DeviceFixture, TestGateway};
+use crate::support::gateway::{DeviceFixture, LONG_LEASE, TestGateway};
 use crate::support::until;
 
 /// The entries of all pages of a list.
@@ -79,6 +83,52 @@ async fn runs_are_found_by_themselves_by_their_conversation_and_by_their_stop() 
     let no = no.expect_err("no identifier");
     assert_eq!(no.code, ManagementErrorCode::Invalid);
     assert!(!no.message.contains("dgk_x"), "a pasted key is not repeated: {no}");
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn the_owners_lists_show_how_a_run_was_asked_and_answered_and_the_administrators_do_not() {
+    let gateway = TestGateway::new().await;
+    let (long, answer) = ("Größe ".repeat(300), "yes ".repeat(500));
+    let talk = TestConversation::open(&gateway, "case").await;
+    let body = json!({ "expected_generation": 1, "input": { "text": long } });
+    let path = format!("/api/v1/conversations/{}/messages", talk.id);
+    let message = gateway.ask("POST", &path).header("Idempotency-Key", "one").json(&body).send().await.run_id();
+    let (session, _) = gateway.device.connect().await;
+    assert_eq!(gateway.device.claim(session, 1).await[0].run_id, message);
+    let mut end = succeeded(1);
+    if let AttemptUpdate::End { outcome: Outcome::Succeeded { result, .. }, .. } = &mut end {
+        result.text.clone_from(&answer);
+    }
+    for what in [AttemptUpdate::Start, end] {
+        let record = AttemptRecord { run_id: message, attempt: 1, what };
+        let stored = gateway.store().record(session, &[record], LONG_LEASE).await.expect("written");
+        assert_eq!(stored, [RecordOutcome::Done]);
+    }
+    let short = gateway.submit("two").await;
+
+    let chars = |text: &str, count| text.chars().take(count).collect::<String>();
+    let page = gateway.device.desktop.runs(ListRuns { limit: 9, ..ListRuns::default() }).await.expect("listed");
+    let texts: Vec<_> = page.runs.iter().map(|run| (run.run_id, run.asked.clone(), run.answered.clone())).collect();
+    let asked = Some(chars(&long, LISTED_TEXT_CHARS));
+    assert_eq!(texts, [(short, Some("hello".to_owned()), None), (message, asked, None)]);
+    assert!(page.runs.iter().all(|run| run.input.is_none() && run.result.is_none()));
+    let shown = async || {
+        let request = ShowConversation { conversation_id: talk.id };
+        gateway.device.desktop.conversation(request).await.expect("shown").messages.remove(0)
+    };
+    let said = shown().await;
+    assert_eq!(said.asked, Some(chars(&long, MESSAGE_TEXT_CHARS)));
+    assert_eq!(said.answered, Some(chars(&answer, MESSAGE_TEXT_CHARS)));
+
+    let everywhere = gateway.store().placed_runs(None, &DeviceRunQuery::default(), 9).await.expect("listed").entries;
+    assert_eq!(everywhere.len(), 2);
+    assert!(!format!("{everywhere:?}").contains("hello"), "the administrator does not read what was asked");
+
+    let path = format!("/api/v1/runs/{message}/content");
+    assert_eq!(gateway.ask("DELETE", &path).send().await.status, 204);
+    let said = shown().await;
+    assert_eq!((said.asked, said.answered), (None, None));
     gateway.stop().await;
 }
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::conversation::{Conversation, ConversationState};
 use crate::ids::{ApplicationId, ConversationId};
-use crate::run::Run;
+use crate::management::ListedRun;
 
 /// Lists conversations of the device's applications, removed ones included. All filters must match.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,13 +53,17 @@ pub struct ShowConversation {
     pub conversation_id: ConversationId,
 }
 
+/// Characters of a message, and of its answer, that a conversation shows.
+pub const MESSAGE_TEXT_CHARS: usize = 1000;
+
 /// The reply to [`ShowConversation`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConversationDetail {
     /// The conversation.
     pub conversation: OwnConversation,
-    /// Its newest messages over all generations, newest first, at most 50, without inputs and results.
-    pub messages: Vec<Run>,
+    /// Its newest messages over all generations, newest first, at most 50, each with the first [`MESSAGE_TEXT_CHARS`] of what
+    /// was asked and answered.
+    pub messages: Vec<ListedRun>,
 }
 
 /// Resets a conversation, on the device too: the device forgets what was said before. The reply is the state of the

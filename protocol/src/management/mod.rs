@@ -35,11 +35,14 @@ pub use callbacks::{
     SetAllowlist, SetCallback, ShowAllowlist, ShowCallback, ShowDelivery, TestCallback, TriggerDelivery,
 };
 pub use conversations::{
-    ConversationDetail, ConversationPage, ListConversations, OwnConversation, ResetConversation, ShowConversation,
+    ConversationDetail, ConversationPage, ListConversations, MESSAGE_TEXT_CHARS, OwnConversation, ResetConversation,
+    ShowConversation,
 };
 pub use operations::{ShowOperation, StopRun};
 pub use overview::{ApplicationNumbers, AttentionCounts, Day, DurationStats, GetOverview, Hour, Overview};
-pub use runs::{ExportRuns, ListRuns, RunDetail, RunExport, RunPage, ShowRun, TryEndpoint};
+pub use runs::{
+    ExportRuns, LISTED_TEXT_CHARS, ListRuns, ListedRun, RunDetail, RunExport, RunPage, ShowRun, TryEndpoint,
+};
 pub use webhooks::{
     ChangeWebhook, CreateWebhook, EnableWebhook, HashAlgorithm, ListWebhooks, MappedRun, PlainHmac, ReceiptOutcome,
     RemoveWebhook, RollWebhookSecret, SecretText, ShowWebhook, SignatureEncoding, TestWebhook, TrialOutcome, Webhook,

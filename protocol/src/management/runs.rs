@@ -37,11 +37,45 @@ pub struct TryEndpoint {
     pub input: String,
 }
 
-/// A page of runs, newest first, without their inputs and results.
+/// Characters of a run's input that a list shows.
+pub const LISTED_TEXT_CHARS: usize = 200;
+
+/// A run in a list of its device's owner, without input, result and receipt.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ListedRun {
+    /// The run.
+    #[serde(flatten)]
+    pub run: Run,
+    /// How its input begins. Absent once the input was deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<String>,
+    /// How its result begins: only as a message of a conversation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answered: Option<String>,
+}
+
+impl From<Run> for ListedRun {
+    /// A whole run as a list would show it.
+    fn from(run: Run) -> Self {
+        let begin = |text: &str| text.chars().take(LISTED_TEXT_CHARS).collect();
+        let asked = run.input.as_ref().map(|input| begin(&input.text));
+        Self { asked, answered: None, run }
+    }
+}
+
+impl std::ops::Deref for ListedRun {
+    type Target = Run;
+
+    fn deref(&self) -> &Run {
+        &self.run
+    }
+}
+
+/// A page of runs, newest first, each with the first [`LISTED_TEXT_CHARS`] of its input.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunPage {
     /// The runs. With narrow filters a page may be short, or empty, although there are more.
-    pub runs: Vec<Run>,
+    pub runs: Vec<ListedRun>,
     /// Whether there may be older ones.
     pub has_more: bool,
     /// Where the page after this one begins: its `before`.

@@ -85,7 +85,7 @@ fn every_management_call_and_its_reply_are_written_and_read_as_ever() {
         SetAccess: SetAccess { enabled: true } => access();
         GetAccess: GetAccess {} => Access { changed_at: None, ..access() };
         GetOverview: GetOverview {} => overview();
-        ListRuns: list_runs => RunPage { runs: vec![young_run()], has_more: true, next: Some(run_id()) };
+        ListRuns: list_runs => RunPage { runs: vec![listed_run()], has_more: true, next: Some(run_id()) };
         ExportRuns: ExportRuns { app_id, before: Some(run_id()) } => RunExport {
             runs: vec![RunDetail { run: old_run(), events: vec![run_event()] }],
             next: Some(run_id()),
@@ -96,7 +96,7 @@ fn every_management_call_and_its_reply_are_written_and_read_as_ever() {
         ListConversations: list_conversations
             => ConversationPage { conversations: vec![own_conversation()], has_more: true, next: Some(id(8)) };
         ShowConversation: ShowConversation { conversation_id: id(8) }
-            => ConversationDetail { conversation: own_conversation(), messages: vec![young_run()] };
+            => ConversationDetail { conversation: own_conversation(), messages: vec![ListedRun { answered: Some("Done.".to_owned()), ..listed_run() }] };
         ResetConversation: ResetConversation { conversation_id: id(8), expected_generation: 4 } => reset_operation();
         ShowOperation: ShowOperation { operation_id: id(9), wait_s: 30 } => reset_operation();
         ShowCallback: ShowCallback { app_id } => Some(callback());

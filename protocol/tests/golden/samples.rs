@@ -105,6 +105,10 @@ pub(crate) fn run_event() -> RunEvent {
 }
 
 /// A run with only the members that every run has.
+pub(crate) fn listed_run() -> ListedRun {
+    ListedRun { run: young_run(), asked: Some("Summarise it.".to_owned()), answered: None }
+}
+
 pub(crate) fn young_run() -> Run {
     Run {
         run_id: run_id(),

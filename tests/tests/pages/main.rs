@@ -14,6 +14,7 @@ mod journeys;
 mod live;
 mod other_users;
 mod raw_http;
+mod reading;
 mod run_states;
 mod services;
 mod sibling_port;

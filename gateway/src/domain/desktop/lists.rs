@@ -1,12 +1,12 @@
 //! The desktop's lists: runs, conversations, and activity.
 
 use deskgate_protocol::management::{
-    ActivityPage, ConversationPage, ListActivity, ListConversations, ListRuns, RunPage,
+    ActivityPage, ConversationPage, ListActivity, ListConversations, ListRuns, ListedRun, RunPage,
 };
-use deskgate_protocol::run::Run;
 
 use super::{Desktop, DesktopResult, invalid, visible_run};
 use crate::store::device_lists::{DeviceConversationQuery, DeviceRunQuery, RunLookup};
+use crate::store::runs::RunWithText;
 
 impl Desktop {
     /// A page of runs, newest first.
@@ -19,8 +19,7 @@ impl Desktop {
         let about = find.as_deref().map(about).transpose()?;
         let sought = DeviceRunQuery { before, states, app_id, endpoint_id, about };
         let page = self.store.runs_of_device(self.device_id, &sought, page_size(limit)).await?;
-        let short = |stored| Run { input: None, result: None, ..visible_run(stored) };
-        let runs = page.entries.into_iter().map(short).collect();
+        let runs = page.entries.into_iter().map(listed).collect();
         Ok(RunPage { runs, has_more: page.next.is_some(), next: page.next.map(Into::into) })
     }
 
@@ -49,6 +48,12 @@ impl Desktop {
         let next = page.next.map(Into::into);
         Ok(ConversationPage { conversations: page.entries, has_more: next.is_some(), next })
     }
+}
+
+/// A run as its owner's lists show it.
+pub(super) fn listed(found: RunWithText) -> ListedRun {
+    let RunWithText { stored, asked, answered } = found;
+    ListedRun { run: visible_run(stored), asked, answered }
 }
 
 /// The object that an identifier names.

@@ -7,7 +7,8 @@ use deskgate_protocol::operation::ControlOperation;
 use deskgate_protocol::{OperationId, RunId};
 use tokio::time::Instant;
 
-use super::{Desktop, DesktopResult, MAX_WAIT, conflict, not_found, visible_run};
+use super::lists::listed;
+use super::{Desktop, DesktopResult, MAX_WAIT, conflict, not_found};
 use crate::notify::Topic;
 use crate::store::operations::{self, OperationAction, OperationRequest, Requester};
 
@@ -47,7 +48,7 @@ impl Desktop {
         let conversation =
             found.ok_or_else(|| not_found(format!("there is no conversation {}", request.conversation_id)))?;
         let messages = self.store.runs_of_conversation(&conversation, MAX_MESSAGES).await?;
-        Ok(ConversationDetail { conversation, messages: messages.into_iter().map(visible_run).collect() })
+        Ok(ConversationDetail { conversation, messages: messages.into_iter().map(listed).collect() })
     }
 
     /// Begins a conversation anew.

@@ -20,6 +20,8 @@ const CLAIMERS: usize = 2;
 const MAX_WAITING_CLAIMS: usize = 1024;
 /// Claims in one statement.
 const MAX_SHARED_CLAIMS: usize = 32;
+/// Runs that they may take together, as an input may be a megabyte.
+const MAX_SHARED_SLOTS: u32 = 64;
 
 /// A session that claims up to `slots` runs of any service. No reply: it has to claim by itself.
 struct Claim {
@@ -77,9 +79,15 @@ async fn claim_for_ever(
         if stop.run_until_cancelled(next).await.unwrap_or(0) == 0 {
             return;
         }
-        let mut devices: HashSet<DeviceId> = HashSet::new();
-        // Who has gone claims nothing.
-        batch.retain(|claim| !claim.reply.is_closed() && devices.insert(claim.session.device_id));
+        let (mut devices, mut slots) = (HashSet::<DeviceId>::new(), 0);
+        // Who has gone claims nothing, and what does not fit claims by itself.
+        batch.retain(|claim| {
+            let fits = !claim.reply.is_closed()
+                && slots + claim.slots <= MAX_SHARED_SLOTS
+                && devices.insert(claim.session.device_id);
+            slots += if fits { claim.slots } else { 0 };
+            fits
+        });
         if batch.len() > 1 {
             claim_shared(&store, batch.drain(..), offer).await;
         }

@@ -174,9 +174,15 @@ impl Store {
         for row in self.relaxed_rows(CLAIM_SHARED_SQL, &params).await? {
             by_device.entry(row.try_get::<_, uuid::Uuid>(0)?.into()).or_default().push(row);
         }
-        let claimed = |row: &&Row| !matches!(row.try_get::<_, Option<uuid::Uuid>>("run_id"), Ok(None));
-        let offers = |rows: Vec<Row>| oldest_first(rows.iter().filter(claimed));
-        by_device.into_iter().map(|(device_id, rows)| Ok((device_id, offers(rows)?))).collect()
+        let is_claimed = |row: &&Row| !matches!(row.try_get::<_, Option<uuid::Uuid>>("run_id"), Ok(None));
+        let offers = |(device_id, rows): (DeviceId, Vec<Row>)| {
+            let offers = oldest_first(rows.iter().filter(is_claimed));
+            // One device's record fails nobody else.
+            let offers =
+                offers.inspect_err(|error| tracing::warn!(%device_id, %error, "a claimed run could not be read"));
+            Some((device_id, offers.ok()?))
+        };
+        Ok(by_device.into_iter().filter_map(offers).collect())
     }
 
     /// Skips attempts that the device holds and the table does not know: a claim is not durable before its start is,

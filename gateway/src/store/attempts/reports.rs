@@ -9,11 +9,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::batches::{ReportedRecord, count_rounds};
 use super::{AttemptRecord, Change, RecordOutcome};
-use crate::store::commit_limit::{CommitLimit, MAX_CONCURRENT_COMMITS};
+use crate::store::commit_limit::CommitLimit;
 use crate::store::leases::SessionKey;
 use crate::store::{Error, Store};
 use deskgate_program::tasks::Tasks;
 
+/// Tasks that commit, whatever the disk: a run whose row somebody holds delays what shares its commit, and not all others.
+const MIN_COMMITTERS: usize = 2;
+/// At most so many, so that connections to the database are left for everything else.
+const MAX_COMMITTERS: usize = 4;
 /// Reports that may wait for a committer; beyond that their sessions wait.
 const MAX_WAITING_REPORTS: usize = 1024;
 
@@ -58,12 +62,12 @@ pub struct Reports {
 }
 
 impl Reports {
-    /// Starts the tasks that commit, as many at the same time as `limit` says. They end with their group, or when every clone
-    /// of the entrance is gone. Ended runs are kept for `retention`.
+    /// Starts the tasks that commit, as many at the same time as `limit` says, but two at least and four at most. They end with
+    /// their group, or when every clone of the entrance is gone. Ended runs are kept for `retention`.
     pub fn start(store: &Store, tasks: &Tasks, limit: &CommitLimit, retention: Duration) -> Self {
         let (queue, receiver) = mpsc::channel(MAX_WAITING_REPORTS);
         let committer = Committer { store: store.clone(), receiver: Arc::new(Mutex::new(receiver)), retention };
-        for number in 0..MAX_CONCURRENT_COMMITS {
+        for number in 0..MAX_COMMITTERS {
             tasks.spawn("reports", committer.clone().work(number, limit.clone(), tasks.stopping()));
         }
         Self { store: store.clone(), retention, queue }
@@ -103,7 +107,7 @@ impl Committer {
     /// Commits batch after batch while `limit` admits the committer of this number.
     async fn work(self, number: usize, mut limit: CommitLimit, stop: CancellationToken) {
         // Whoever waits for its turn when the group stops leaves the rest to those that have it.
-        while stop.run_until_cancelled(limit.admits(number)).await.unwrap_or(number == 0) {
+        while number < MIN_COMMITTERS || stop.run_until_cancelled(limit.admits(number)).await == Some(true) {
             let batch = next_batch(&mut *self.receiver.lock().await, &stop).await;
             if batch.is_empty() {
                 return;
