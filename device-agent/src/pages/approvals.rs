@@ -38,14 +38,14 @@ struct ApprovalsPage {
 }
 
 /// One request.
-struct ApprovalCard {
-    view: ApprovalView,
+pub(super) struct ApprovalCard {
+    pub(super) view: ApprovalView,
     application: String,
-    asked: ApprovalPreview,
+    pub(super) asked: ApprovalPreview,
 }
 
 /// The plan of a call as a person has to see it: without hidden, reordering or control characters.
-enum ApprovalPreview {
+pub(super) enum ApprovalPreview {
     Difference(Vec<DiffLine>),
     Command {
         command: String,
@@ -58,13 +58,13 @@ enum ApprovalPreview {
 }
 
 /// One line of a difference.
-struct DiffLine {
-    class: &'static str,
-    text: String,
+pub(super) struct DiffLine {
+    pub(super) class: &'static str,
+    pub(super) text: String,
 }
 
 impl ApprovalCard {
-    fn new(view: ApprovalView, names: &Names) -> Self {
+    pub(super) fn new(view: ApprovalView, names: &Names) -> Self {
         let asked = match (&view.approval.plan, &view.approval.arguments) {
             (Some(plan), Some(arguments)) => match &plan.shown {
                 PlanPreview::Change { diff, .. } => {
@@ -90,20 +90,20 @@ impl ApprovalCard {
         visible::line(&self.view.approval.tool)
     }
 
-    fn place(&self) -> String {
+    pub(super) fn place(&self) -> String {
         let plan = self.view.approval.plan.as_ref();
         plan.and_then(|plan| plan.place.as_deref()).map(visible::line).unwrap_or_default()
     }
 
-    fn why(&self) -> String {
+    pub(super) fn why(&self) -> String {
         visible::block(&self.view.approval.why, "")
     }
 
-    fn waits(&self) -> bool {
+    pub(super) fn waits(&self) -> bool {
         self.view.approval.state == ApprovalState::Waiting
     }
 
-    fn answer(&self) -> (Shape, &'static str) {
+    pub(super) fn answer(&self) -> (Shape, &'static str) {
         match self.view.approval.state {
             ApprovalState::Waiting => (Shape::Paused, "Waiting"),
             ApprovalState::Approved => (Shape::Good, "Allowed once"),
@@ -115,7 +115,7 @@ impl ApprovalCard {
     }
 
     /// How long the answer took.
-    fn waited(&self) -> Option<DurationText> {
+    pub(super) fn waited(&self) -> Option<DurationText> {
         self.view.waited_s().map(DurationText)
     }
 

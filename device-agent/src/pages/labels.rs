@@ -151,6 +151,26 @@ fn ago(seconds: i64) -> String {
     if seconds < 5 { "just now".to_owned() } else { format!("{} ago", DurationText(seconds)) }
 }
 
+/// A duration in milliseconds, short ones with tenths of a second.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SpanLabel(pub(super) u64);
+
+impl SpanLabel {
+    /// The time from one moment to another.
+    pub(super) fn between(from: Timestamp, to: Timestamp) -> Self {
+        Self(u64::try_from(to.0.as_millisecond() - from.0.as_millisecond()).unwrap_or_default())
+    }
+}
+
+impl fmt::Display for SpanLabel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0..10_000 => write!(f, "{:.1} s", self.0 as f64 / 1000.0),
+            _ => DurationText(i64::try_from(self.0 / 1000).unwrap_or(i64::MAX)).fmt(f),
+        }
+    }
+}
+
 /// A duration in seconds, in two units.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DurationText(pub(super) i64);

@@ -44,6 +44,7 @@ mod publication;
 mod qr_code;
 mod removal;
 mod retention;
+mod run_turns;
 mod runs;
 mod search;
 mod secret;

@@ -19,7 +19,7 @@ use serde::Deserialize;
 use super::auth::Visitor;
 use super::budget_bar::BudgetBar;
 use super::frame::{Frame, Section};
-use super::labels::{CountLabel, DurationText, RunStateLabel, Shape, TimeLabel};
+use super::labels::{CountLabel, DurationText, RunStateLabel, Shape, SpanLabel, TimeLabel};
 use super::plot::Plot;
 use super::{PageError, Pages};
 use crate::local::{BudgetScope, ListServices, MonthSpending, ShowSpending};
@@ -97,16 +97,8 @@ impl OverviewPage {
     }
 
     fn took(took: &DurationStats) -> String {
-        let (half, most) = (Self::span(took.p50_ms), Self::span(took.p95_ms));
+        let (half, most) = (SpanLabel(took.p50_ms), SpanLabel(took.p95_ms));
         format!("Median {half}, p95 {most}.")
-    }
-
-    /// A duration, short ones with tenths of a second.
-    fn span(ms: u64) -> String {
-        match ms {
-            0..10_000 => format!("{:.1} s", ms as f64 / 1000.0),
-            _ => DurationText(i64::try_from(ms / 1000).unwrap_or(i64::MAX)).to_string(),
-        }
     }
 
     /// How many health problems are open, if known.

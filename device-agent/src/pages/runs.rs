@@ -10,12 +10,14 @@ use deskgate_protocol::management::{ListRuns, RunDetail, RunPage, ShowRun, StopR
 use deskgate_protocol::run::{Phase, Run, RunEvent, RunState};
 use serde::Deserialize;
 
+use super::approvals::{ApprovalCard, ApprovalPreview};
 use super::auth::Visitor;
 use super::fields::{FormFields, older};
 use super::frame::{Frame, Section};
 use super::labels::{RunStateLabel, TimeLabel};
 use super::live::Topic;
 use super::overview::{Names, RunRow};
+use super::run_turns::{self, Turn};
 use super::timeline::Timeline;
 use super::{PageError, Pages};
 use crate::local::{
@@ -120,6 +122,7 @@ struct RunDetailPage {
     frame: Frame,
     row: RunRow,
     timeline: Timeline,
+    turns: Vec<Turn>,
     steps: Vec<EventRow>,
     calls: Vec<UnsettledCallRow>,
     failure: Option<ModelFailure>,
@@ -228,15 +231,18 @@ pub(super) async fn show(
     );
     let RunDetail { run, events } = pages.handler().manage(ShowRun { run_id, after: 0, wait_s: 0 }).await?;
     let timeline = Timeline::new(&run, &events);
-    let steps = events.into_iter().map(EventRow::new).collect();
     let calls = evidence.unwrap_or_default().iter().map(UnsettledCallRow::new).collect();
     let failure = failure.unwrap_or_default().filter(|_| run.state == RunState::Failed);
     let spending = spending.unwrap_or_default();
-    let undone = approvals.unwrap_or_default().iter().filter_map(UndoneCallRow::new).collect();
+    let approvals = approvals.unwrap_or_default();
+    let undone = approvals.iter().filter_map(UndoneCallRow::new).collect();
+    let requests = approvals.into_iter().map(|view| ApprovalCard::new(view, &names)).collect();
+    let turns = run_turns::turns(&run, &events, requests);
+    let steps = events.into_iter().map(EventRow::new).collect();
     let receipt = identity.ok().and_then(|identity| ReceiptVerdict::of(&run, &identity.fingerprint));
     let row = names.row(run);
     frame.title = row.name();
-    let page = RunDetailPage { frame, row, timeline, steps, calls, failure, spending, undone, receipt };
+    let page = RunDetailPage { frame, row, timeline, turns, steps, calls, failure, spending, undone, receipt };
     Ok(super::html(StatusCode::OK, &page))
 }
 

@@ -4,7 +4,7 @@ use deskgate_tests::{Browser, Folder, TestDevice};
 use serde_json::json;
 
 use crate::accessibility::AccessibilityChecker;
-use crate::text;
+use crate::{text, writer};
 
 const QUESTION: &str = "How many are in stock?\n\tI need   forty of them, and they have to be in Bergen before the fair opens in the second week of May.";
 const FIRST_WORDS: &str = "How many are in stock? I need forty of them, and they have to be in Bergen before the…";
@@ -56,5 +56,38 @@ async fn runs_are_named_by_what_was_asked_and_a_conversation_reads_as_what_was_s
     assert!(listed.stdout.contains("How many are in stock? I need forty of them,…"), "{}", listed.stdout);
     let listed = device.cli(&["runs", "list", "--limit", "1"]).await.ok();
     assert_eq!(text(&listed, "/runs/0/asked"), "And in Oslo?");
+    judge.sentence(2);
+}
+
+#[tokio::test]
+async fn a_run_reads_as_a_conversation_with_its_tool_calls_and_who_allowed_them() {
+    let Some(browser) = Browser::start().await else { return };
+    let (device, folder) = (TestDevice::built_in().await, Folder::new());
+    let backend = writer(&device, &folder).await;
+    let run_id = backend.submit("Answer the customer.").await;
+    backend.wait_for_state(&run_id, "awaiting_approval").await;
+    let page = browser.signed_in(&device).await;
+    let mut judge = AccessibilityChecker::of("run-conversation");
+    page.goto(&format!("/runs/{run_id}")).await;
+    page.wait_for_visible("#input >> text=Answer the customer.").await;
+    page.wait_for_visible(".turn >> text=I save it.").await;
+    page.click(".tool summary >> text=Needs your decision").await;
+    page.wait_for_visible(".tool .diff >> text=+Dear customer").await;
+    judge.judge(&page, "asks").await;
+    page.click(".tool >> text=Review").await;
+    page.click("[data-allow]").await;
+    backend.wait_for_end(&run_id).await;
+
+    page.goto(&format!("/runs/{run_id}")).await;
+    page.wait_for_visible(".tool >> text=Done").await;
+    assert!(page.text(".tool summary").await.starts_with("Write"));
+    page.tab_to("button", &format!("Copy identifier ending in {}", &run_id[run_id.len() - 4..])).await;
+    page.click(".tool summary").await;
+    page.wait_for_visible(".tool >> text=Allowed once").await;
+    page.wait_for_visible("#result").await;
+    assert_eq!(page.count("#steps:visible").await, 0, "events are for developers");
+    page.click("#developer summary").await;
+    page.wait_for_visible("#steps >> text=tool.completed").await;
+    judge.judge(&page, "ended").await;
     judge.sentence(2);
 }
