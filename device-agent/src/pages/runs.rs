@@ -154,6 +154,12 @@ impl RunDetailPage {
         self.run().phase == Phase::Final
     }
 
+    /// How many of its newest events did not fit into the gateway's reply.
+    fn events_left_out(&self) -> u64 {
+        let shown = self.steps.last().map_or(0, |step| step.event.sequence);
+        self.run().last_sequence.saturating_sub(shown)
+    }
+
     fn unsettled(&self) -> bool {
         self.run().state == RunState::AwaitingReconciliation
     }

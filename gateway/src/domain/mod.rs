@@ -79,7 +79,8 @@ pub struct CallerLimits {
     pub bodies_per_key: usize,
     /// Bytes that their bodies may have together.
     pub body_bytes_per_key: usize,
-    /// Commits of submissions that may be under way at once, and as many of devices' reports. `None`: as the disk asks for.
+    /// Commits of submissions that may be under way at once, and two to four of devices' reports. `None`: as the disk asks
+    /// for.
     pub concurrent_commits: Option<usize>,
     /// How much a device and an account may make.
     pub quotas: Quotas,

@@ -13,7 +13,7 @@ const FIRST_WORDS: &str = "How many are in stock? I need forty of them, and they
 async fn runs_are_named_by_what_was_asked_and_a_conversation_reads_as_what_was_said() {
     let Some(browser) = Browser::start().await else { return };
     let (device, folder) = (TestDevice::built_in().await, Folder::new());
-    let model = folder.script("stock", json!([{ "text": "Forty-two <b>pieces</b>\nare in Bergen." }]));
+    let model = folder.script("stock", json!([{ "text": "Forty-two <b>pieces</b>\n    are in Bergen." }]));
     let backend = device.publish_here("shop", &folder, &["--model", &model, "--tools", "none"]).await;
     let talk = backend.conversation("case 4711").await;
     let asked = backend.say(&talk, 1, QUESTION).await.expect("answered");
@@ -38,10 +38,11 @@ async fn runs_are_named_by_what_was_asked_and_a_conversation_reads_as_what_was_s
 
     page.goto(&format!("/conversations/{talk}")).await;
     let turns = page.text("#messages ol").await;
-    let order = ["I need forty of them", "Forty-two <b>pieces</b>", "Generation 2", "And in Oslo?"];
+    let order = ["I need   forty of them", "Forty-two <b>pieces</b>", "Generation 2", "And in Oslo?"];
     let places: Vec<_> =
         order.iter().map(|part| turns.find(part).unwrap_or_else(|| panic!("{part}: {turns}"))).collect();
     assert!(places.is_sorted(), "as it was said: {turns}");
+    assert!(turns.contains("pieces</b>\n    are in Bergen."), "with its line breaks and its indentation: {turns:?}");
     judge.judge(&page, "conversation").await;
     for page_of_words in ["/runs", &format!("/conversations/{talk}"), &format!("/runs/{run_id}")] {
         page.look("light", 390).await;
