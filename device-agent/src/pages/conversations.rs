@@ -95,7 +95,7 @@ struct ConversationPage {
 }
 
 /// A message with its answer.
-struct Turn<'a> {
+struct MessageRow<'a> {
     row: &'a RunRow,
     /// The generation that it begins; `None`: the message before it is of the same one, or is not shown.
     began: Option<u32>,
@@ -103,14 +103,15 @@ struct Turn<'a> {
 
 impl ConversationPage {
     /// The messages as they were said, the oldest first.
-    fn turns(&self) -> Vec<Turn<'_>> {
-        let (mut turns, mut before) = (Vec::new(), None);
+    fn messages(&self) -> Vec<MessageRow<'_>> {
+        let (mut messages, mut before) = (Vec::new(), None);
         for row in self.rows.iter().rev() {
             let generation = row.run.generation;
-            turns.push(Turn { row, began: generation.filter(|_| before.is_some_and(|before| before != generation)) });
+            let began = generation.filter(|_| before.is_some_and(|before| before != generation));
+            messages.push(MessageRow { row, began });
             before = Some(generation);
         }
-        turns
+        messages
     }
 }
 
@@ -124,7 +125,7 @@ pub(super) async fn show(
     let names = Names::new(&pages).await;
     let talk = ConversationRow::new(detail.conversation, &names);
     let frame = Frame::new(&pages, &visitor, Section::Conversations, talk.key()).await;
-    let rows = detail.messages.into_iter().map(|run| names.row(run)).collect();
+    let rows = detail.messages.into_iter().map(|run| names.listed(run)).collect();
     Ok(super::html(StatusCode::OK, &ConversationPage { frame, talk, rows }))
 }
 

@@ -44,7 +44,9 @@ mod publication;
 mod qr_code;
 mod removal;
 mod retention;
-mod run_turns;
+mod run_entries;
+#[cfg(test)]
+mod run_samples;
 mod runs;
 mod search;
 mod secret;

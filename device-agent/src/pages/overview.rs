@@ -242,9 +242,15 @@ impl Names {
         }
     }
 
-    /// A run with its names.
-    pub(super) fn row(&self, run: impl Into<ListedRun>) -> RunRow {
-        let ListedRun { run, asked, answered } = run.into();
+    /// A whole run with its names.
+    pub(super) fn row(&self, run: Run) -> RunRow {
+        let asked = run.input.as_ref().map(|input| input.text.clone());
+        self.listed(ListedRun { run, asked, answered: None })
+    }
+
+    /// A run of a list with its names.
+    pub(super) fn listed(&self, listed: ListedRun) -> RunRow {
+        let ListedRun { run, asked, answered } = listed;
         let (service, application) = match self.services.get(&run.endpoint_id) {
             Some((service, app_id)) => (service.clone(), self.application(*app_id)),
             None => (run.endpoint_id.to_string(), String::new()),
@@ -281,7 +287,7 @@ pub(super) async fn show(
     let budgets = spending.iter().flat_map(|month| &month.budgets);
     let budgets = budgets.map(|status| (names.whose(status.scope), BudgetBar::of(status))).collect();
     let services = services.unwrap_or_default();
-    let rows: Option<Vec<_>> = listed.ok().map(|page| page.runs.into_iter().map(|run| names.row(run)).collect());
+    let rows: Option<Vec<_>> = listed.ok().map(|page| page.runs.into_iter().map(|run| names.listed(run)).collect());
     let any_run = rows.as_ref().is_some_and(|rows| !rows.is_empty());
     // Without the gateway it is unknown which steps are done.
     let mut steps = applications.map(|applications| steps(&applications, &services, any_run)).unwrap_or_default();

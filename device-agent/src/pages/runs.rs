@@ -17,7 +17,7 @@ use super::frame::{Frame, Section};
 use super::labels::{RunStateLabel, TimeLabel};
 use super::live::Topic;
 use super::overview::{Names, RunRow};
-use super::run_turns::{self, Turn};
+use super::run_entries::{self, RunEntry};
 use super::timeline::Timeline;
 use super::{PageError, Pages};
 use crate::local::{
@@ -112,7 +112,7 @@ pub(super) async fn list(
         Err(no) => return Err(no.into()),
     };
     let older = page.next.map(|before| filter.from(before));
-    let rows = page.runs.into_iter().map(|run| names.row(run)).collect();
+    let rows = page.runs.into_iter().map(|run| names.listed(run)).collect();
     Ok(super::html(StatusCode::OK, &RunsPage { frame, rows, older, filter, names, problem }))
 }
 
@@ -122,7 +122,7 @@ struct RunDetailPage {
     frame: Frame,
     row: RunRow,
     timeline: Timeline,
-    turns: Vec<Turn>,
+    entries: Vec<RunEntry>,
     steps: Vec<EventRow>,
     calls: Vec<UnsettledCallRow>,
     failure: Option<ModelFailure>,
@@ -243,12 +243,12 @@ pub(super) async fn show(
     let approvals = approvals.unwrap_or_default();
     let undone = approvals.iter().filter_map(UndoneCallRow::new).collect();
     let requests = approvals.into_iter().map(|view| ApprovalCard::new(view, &names)).collect();
-    let turns = run_turns::turns(&run, &events, requests);
+    let entries = run_entries::entries(&run, &events, requests);
     let steps = events.into_iter().map(EventRow::new).collect();
     let receipt = identity.ok().and_then(|identity| ReceiptVerdict::of(&run, &identity.fingerprint));
     let row = names.row(run);
     frame.title = row.name();
-    let page = RunDetailPage { frame, row, timeline, turns, steps, calls, failure, spending, undone, receipt };
+    let page = RunDetailPage { frame, row, timeline, entries, steps, calls, failure, spending, undone, receipt };
     Ok(super::html(StatusCode::OK, &page))
 }
 

@@ -168,21 +168,10 @@ impl Timeline {
 
 #[cfg(test)]
 mod tests {
-    use deskgate_protocol::{EventId, RunId};
-    use serde_json::{Value, json};
+    use serde_json::json;
 
+    use super::super::run_samples::{at, event, running};
     use super::*;
-
-    const RUN_ID: &str = "run_01920000000070008000000000000001";
-
-    fn at(second: u32) -> Timestamp {
-        format!("2026-01-01T00:00:{second:02}.000Z").parse().expect("a time")
-    }
-
-    fn event(second: u32, kind: EventType, data: Value) -> RunEvent {
-        let run_id: RunId = RUN_ID.parse().expect("an identifier");
-        RunEvent { event_id: EventId::new(), run_id, sequence: 1, kind, created_at: at(second), data }
-    }
 
     fn drawn(timeline: &Timeline) -> Vec<(&str, Timestamp, Option<Timestamp>)> {
         timeline.spans.iter().map(|span| (span.name.as_str(), span.from, span.to)).collect()
@@ -200,13 +189,7 @@ mod tests {
             event(9, EventType::ToolStarted, called.clone()),
             event(10, EventType::ToolCompleted, called),
         ];
-        let run = json!({
-            "run_id": RUN_ID, "endpoint_id": "ep_01920000000070008000000000000002", "endpoint_version": 1,
-            "phase": "started", "state": "running", "attempt": 1, "metadata": {}, "last_sequence": 6,
-            "created_at": at(0), "queue_expires_at": at(50), "started_at": at(2), "links": { "self": "", "events": "" },
-        });
-        let run: Run = serde_json::from_value(run).expect("a run");
-        let timeline = Timeline::new(&run, &events);
+        let timeline = Timeline::new(&running(), &events);
         let expected = vec![
             ("Waiting", at(0), Some(at(2))),
             ("Model", at(2), Some(at(5))),

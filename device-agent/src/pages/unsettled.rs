@@ -27,7 +27,7 @@ pub(super) async fn show(State(pages): State<Pages>, visitor: Visitor) -> Result
     let title = "Runs that need your decision";
     let (frame, names) = tokio::join!(Frame::new(&pages, &visitor, Section::Runs, title), Names::new(&pages));
     let runs = pages.handler().request(ListUnsettled {}).await?;
-    let rows = |runs: Vec<_>| runs.into_iter().map(|run| names.row(run)).collect();
+    let rows = |runs: Vec<_>| runs.into_iter().map(|run| names.listed(run)).collect();
     let (held, unknown) = (rows(runs.held), rows(runs.unknown));
     Ok(super::html(StatusCode::OK, &UnsettledPage { frame, held, unknown, has_more: runs.has_more }))
 }

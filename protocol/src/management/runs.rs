@@ -54,15 +54,6 @@ pub struct ListedRun {
     pub answered: Option<String>,
 }
 
-impl From<Run> for ListedRun {
-    /// A whole run as a list would show it.
-    fn from(run: Run) -> Self {
-        let begin = |text: &str| text.chars().take(LISTED_TEXT_CHARS).collect();
-        let asked = run.input.as_ref().map(|input| begin(&input.text));
-        Self { asked, answered: None, run }
-    }
-}
-
 impl std::ops::Deref for ListedRun {
     type Target = Run;
 

@@ -1,4 +1,5 @@
-//! A run as a conversation: what the assistant said, the tools that it called, and who let it, in their order.
+//! The entries of a run's page, made of its events: what the assistant said, the tools that it called, and who let it, in
+//! their order.
 
 use deskgate_program::visible;
 use deskgate_protocol::Timestamp;
@@ -10,7 +11,7 @@ use super::approvals::ApprovalCard;
 use super::labels::{Shape, SpanLabel};
 
 /// One thing that happened.
-pub(super) enum Turn {
+pub(super) enum RunEntry {
     /// The assistant said something.
     Said { text: String, at: Timestamp },
     /// It called a tool, or was to be allowed to.
@@ -82,25 +83,31 @@ fn member<T: DeserializeOwned>(event: &RunEvent, name: &str) -> Option<T> {
     event.data.get(name).and_then(|value| T::deserialize(value).ok())
 }
 
-/// The turns of a run, the first one first. `requests`: those about its calls.
-pub(super) fn turns(run: &Run, events: &[RunEvent], mut requests: Vec<ApprovalCard>) -> Vec<Turn> {
-    let mut turns: Vec<Turn> = Vec::new();
+/// The entries of a run, the first one first. `requests`: those about its calls.
+pub(super) fn entries(run: &Run, events: &[RunEvent], mut requests: Vec<ApprovalCard>) -> Vec<RunEntry> {
+    let mut entries: Vec<RunEntry> = Vec::new();
     for event in events {
         let at = event.created_at;
         let text = |name: &str| member::<String>(event, name).unwrap_or_default();
         match event.kind {
-            EventType::MessageCompleted => turns.push(Turn::Said { text: visible::text(&text("text")), at }),
+            EventType::MessageCompleted => entries.push(RunEntry::Said { text: visible::text(&text("text")), at }),
             EventType::RunAwaitingApproval => {
                 let wanted = text("approval_id");
                 let found = requests.iter().position(|card| card.view.approval.approval_id.to_string() == wanted);
                 let card = found.map(|place| requests.remove(place));
                 let call_id = card.as_ref().map(|card| card.view.approval.call_id.clone()).unwrap_or_default();
-                turns.push(Turn::Called(Box::new(CallRow::new(&call_id, &text("tool"), at, CallStep::Asked, card))));
+                entries.push(RunEntry::Called(Box::new(CallRow::new(
+                    &call_id,
+                    &text("tool"),
+                    at,
+                    CallStep::Asked,
+                    card,
+                ))));
             }
             EventType::RunApprovalResolved => {
                 let resolution = member(event, "resolution").unwrap_or(ApprovalResolution::Withdrawn);
                 let asked = |call: &&mut CallRow| matches!(call.step, CallStep::Asked);
-                if let Some(call) = calls(&mut turns).find(asked) {
+                if let Some(call) = calls(&mut entries).find(asked) {
                     call.step = CallStep::NotRun(resolution);
                 }
             }
@@ -111,49 +118,49 @@ pub(super) fn turns(run: &Run, events: &[RunEvent], mut requests: Vec<ApprovalCa
                     matches!(call.step, CallStep::NotRun(ApprovalResolution::Approved))
                         && (call.call_id == started.call_id || (call.call_id.is_empty() && call.tool == started.tool))
                 };
-                if let Some(call) = calls(&mut turns).find(allowed) {
+                if let Some(call) = calls(&mut entries).find(allowed) {
                     *call = CallRow { request: call.request.take(), ..started };
                     continue;
                 }
-                turns.push(Turn::Called(Box::new(started)));
+                entries.push(RunEntry::Called(Box::new(started)));
             }
             EventType::ToolCompleted => {
                 let (call_id, status) = (text("call_id"), member(event, "status").unwrap_or(ToolStatus::Error));
                 let running = |call: &&mut CallRow| call.call_id == call_id && matches!(call.step, CallStep::Running);
-                if let Some(call) = calls(&mut turns).find(running) {
+                if let Some(call) = calls(&mut entries).find(running) {
                     call.step = CallStep::Ended { status, at };
                 }
             }
-            EventType::RunAwaitingReconciliation => turns.push(Turn::Noted { text: "Interrupted", at }),
-            EventType::RunReconciled => turns.push(Turn::Noted { text: "The outcome was confirmed", at }),
+            EventType::RunAwaitingReconciliation => entries.push(RunEntry::Noted { text: "Interrupted", at }),
+            EventType::RunReconciled => entries.push(RunEntry::Noted { text: "The outcome was confirmed", at }),
             EventType::RunRestarted => {
-                cut_off(&mut turns);
-                turns.push(Turn::Noted { text: "Begun again", at });
+                cut_off(&mut entries);
+                entries.push(RunEntry::Noted { text: "Begun again", at });
             }
-            EventType::RunCancelling => turns.push(Turn::Noted { text: "A stop was asked for", at }),
+            EventType::RunCancelling => entries.push(RunEntry::Noted { text: "A stop was asked for", at }),
             _ => {}
         }
     }
     if run.finished_at.is_some() {
-        cut_off(&mut turns);
+        cut_off(&mut entries);
         // The result is shown by itself.
         let result = run.result.as_ref().map(|result| visible::text(&result.text));
-        turns.pop_if(|last| matches!(last, Turn::Said { text, .. } if Some(&*text) == result.as_ref()));
+        entries.pop_if(|last| matches!(last, RunEntry::Said { text, .. } if Some(&*text) == result.as_ref()));
     }
-    turns
+    entries
 }
 
 /// The calls, the newest first.
-fn calls(turns: &mut [Turn]) -> impl Iterator<Item = &mut CallRow> {
-    turns.iter_mut().rev().filter_map(|turn| match turn {
-        Turn::Called(call) => Some(&mut **call),
+fn calls(entries: &mut [RunEntry]) -> impl Iterator<Item = &mut CallRow> {
+    entries.iter_mut().rev().filter_map(|entry| match entry {
+        RunEntry::Called(call) => Some(&mut **call),
         _ => None,
     })
 }
 
 /// What is under way has no end any more.
-fn cut_off(turns: &mut [Turn]) {
-    for call in calls(turns).filter(|call| matches!(call.step, CallStep::Running | CallStep::Asked)) {
+fn cut_off(entries: &mut [RunEntry]) {
+    for call in calls(entries).filter(|call| matches!(call.step, CallStep::Running | CallStep::Asked)) {
         call.step = match call.step {
             CallStep::Asked => CallStep::NotRun(ApprovalResolution::Withdrawn),
             _ => CallStep::Unknown,
@@ -163,64 +170,39 @@ fn cut_off(turns: &mut [Turn]) {
 
 #[cfg(test)]
 mod tests {
-    use deskgate_protocol::{EventId, RunId};
-    use serde_json::{Value, json};
+    use serde_json::json;
 
+    use super::super::run_samples::{ended, event, running};
     use super::*;
 
-    const RUN_ID: &str = "run_01920000000070008000000000000001";
-
-    fn at(second: u32) -> Timestamp {
-        format!("2026-01-01T00:00:{second:02}.000Z").parse().expect("a time")
-    }
-
-    fn event(second: u32, kind: EventType, data: Value) -> RunEvent {
-        let run_id: RunId = RUN_ID.parse().expect("an identifier");
-        RunEvent { event_id: EventId::new(), run_id, sequence: 1, kind, created_at: at(second), data }
-    }
-
-    /// A run that is under way, or has ended with a result.
-    fn run(result: Option<&str>) -> Run {
-        let mut run = json!({
-            "run_id": RUN_ID, "endpoint_id": "ep_01920000000070008000000000000002", "endpoint_version": 1,
-            "phase": "started", "state": "running", "attempt": 1, "metadata": {}, "last_sequence": 6,
-            "created_at": at(0), "queue_expires_at": at(50), "started_at": at(2), "links": { "self": "", "events": "" },
-        });
-        if let Some(text) = result {
-            run["finished_at"] = json!(at(40));
-            run["result"] = json!({ "text": text, "finish_reason": "completed" });
-        }
-        serde_json::from_value(run).expect("a run")
-    }
-
-    fn shown(turns: &[Turn]) -> Vec<String> {
-        let line = |turn: &Turn| match turn {
-            Turn::Said { text, .. } => text.clone(),
-            Turn::Noted { text, .. } => format!("({text})"),
-            Turn::Called(call) => {
+    fn shown(entries: &[RunEntry]) -> Vec<String> {
+        let line = |entry: &RunEntry| match entry {
+            RunEntry::Said { text, .. } => text.clone(),
+            RunEntry::Noted { text, .. } => format!("({text})"),
+            RunEntry::Called(call) => {
                 let took = call.took().map(|took| format!(", {took}")).unwrap_or_default();
                 format!("{}: {}{took}", call.tool, call.state().1)
             }
         };
-        turns.iter().map(line).collect()
+        entries.iter().map(line).collect()
     }
 
     #[test]
     fn calls_are_shown_with_what_became_of_them_in_the_order_in_which_they_began() {
         let call = |id: &str, tool: &str| json!({ "call_id": id, "tool": tool, "kind": "read" });
-        let ended = |id: &str, status: &str| json!({ "call_id": id, "tool": "", "status": status });
+        let done = |id: &str, status: &str| json!({ "call_id": id, "tool": "", "status": status });
         let asked = |tool: &str| json!({ "approval_id": "apr_1", "tool": tool });
         let resolved = |how: &str| json!({ "approval_id": "apr_1", "resolution": how });
         let events = [
             event(2, EventType::MessageCompleted, json!({ "text": "I look\u{202e}." })),
             event(3, EventType::ToolStarted, call("1", "Read")),
             event(3, EventType::ToolStarted, call("2", "Grep")),
-            event(4, EventType::ToolCompleted, ended("2", "ok")),
-            event(6, EventType::ToolCompleted, ended("1", "error")),
+            event(4, EventType::ToolCompleted, done("2", "ok")),
+            event(6, EventType::ToolCompleted, done("1", "error")),
             event(7, EventType::RunAwaitingApproval, asked("Write")),
             event(9, EventType::RunApprovalResolved, resolved("approved")),
             event(9, EventType::ToolStarted, call("3", "Write")),
-            event(21, EventType::ToolCompleted, ended("3", "ok")),
+            event(21, EventType::ToolCompleted, done("3", "ok")),
             event(22, EventType::RunAwaitingApproval, asked("Bash")),
             event(23, EventType::RunApprovalResolved, resolved("denied")),
             event(24, EventType::RunAwaitingApproval, asked("Edit")),
@@ -233,9 +215,9 @@ mod tests {
             "Bash: Denied",
             "Edit: Needs your decision",
         ];
-        assert_eq!(shown(&turns(&run(None), &events, Vec::new())), expected);
-        let ended = turns(&run(Some("Done.")), &events, Vec::new());
-        assert_eq!(shown(&ended)[5], "Edit: Not run", "nobody is asked behind the end");
+        assert_eq!(shown(&entries(&running(), &events, Vec::new())), expected);
+        let behind = entries(&ended("Done."), &events, Vec::new());
+        assert_eq!(shown(&behind)[5], "Edit: Not run", "nobody is asked behind the end");
     }
 
     #[test]
@@ -249,8 +231,8 @@ mod tests {
             event(11, EventType::MessageCompleted, json!({ "text": "It is there." })),
         ];
         let expected = ["Read: Outcome unknown", "(Begun again)", "Read: Done, 1.0 s"];
-        assert_eq!(shown(&turns(&run(Some("It is there.")), &events, Vec::new())), expected);
-        let other = turns(&run(Some("Another text.")), &events, Vec::new());
+        assert_eq!(shown(&entries(&ended("It is there."), &events, Vec::new())), expected);
+        let other = entries(&ended("Another text."), &events, Vec::new());
         assert_eq!(shown(&other)[3], "It is there.");
     }
 }
