@@ -40,7 +40,7 @@ enum CallStep {
         status: ToolStatus,
         at: Timestamp,
     },
-    /// The run was cut off, or ended, before anybody knew.
+    /// The device was lost, or the run cut off or ended, before anybody knew.
     Unknown,
 }
 
@@ -126,12 +126,18 @@ pub(super) fn entries(run: &Run, events: &[RunEvent], mut requests: Vec<Approval
             }
             EventType::ToolCompleted => {
                 let (call_id, status) = (text("call_id"), member(event, "status").unwrap_or(ToolStatus::Error));
-                let running = |call: &&mut CallRow| call.call_id == call_id && matches!(call.step, CallStep::Running);
-                if let Some(call) = calls(&mut entries).find(running) {
+                // A device that comes back may have gone on with it.
+                let open = |call: &&mut CallRow| {
+                    call.call_id == call_id && matches!(call.step, CallStep::Running | CallStep::Unknown)
+                };
+                if let Some(call) = calls(&mut entries).find(open) {
                     call.step = CallStep::Ended { status, at };
                 }
             }
-            EventType::RunAwaitingReconciliation => entries.push(RunEntry::Noted { text: "Interrupted", at }),
+            EventType::RunAwaitingReconciliation => {
+                lose(&mut entries);
+                entries.push(RunEntry::Noted { text: "Interrupted", at });
+            }
             EventType::RunReconciled => entries.push(RunEntry::Noted { text: "The outcome was confirmed", at }),
             EventType::RunRestarted => {
                 cut_off(&mut entries);
@@ -158,13 +164,18 @@ fn calls(entries: &mut [RunEntry]) -> impl Iterator<Item = &mut CallRow> {
     })
 }
 
-/// What is under way has no end any more.
+/// Of what runs nobody knows what comes of it.
+fn lose(entries: &mut [RunEntry]) {
+    for call in calls(entries).filter(|call| matches!(call.step, CallStep::Running)) {
+        call.step = CallStep::Unknown;
+    }
+}
+
+/// What runs has no end any more, and nobody is asked.
 fn cut_off(entries: &mut [RunEntry]) {
-    for call in calls(entries).filter(|call| matches!(call.step, CallStep::Running | CallStep::Asked)) {
-        call.step = match call.step {
-            CallStep::Asked => CallStep::NotRun(ApprovalResolution::Withdrawn),
-            _ => CallStep::Unknown,
-        };
+    lose(entries);
+    for call in calls(entries).filter(|call| matches!(call.step, CallStep::Asked)) {
+        call.step = CallStep::NotRun(ApprovalResolution::Withdrawn);
     }
 }
 
@@ -218,6 +229,18 @@ mod tests {
         assert_eq!(shown(&entries(&running(), &events, Vec::new())), expected);
         let behind = entries(&ended("Done."), &events, Vec::new());
         assert_eq!(shown(&behind)[5], "Edit: Not run", "nobody is asked behind the end");
+    }
+
+    #[test]
+    fn of_a_call_of_a_lost_device_the_outcome_is_unknown_until_it_reports_one() {
+        let call = json!({ "call_id": "1", "tool": "Bash" });
+        let mut events =
+            vec![event(3, EventType::ToolStarted, call), event(8, EventType::RunAwaitingReconciliation, json!({}))];
+        assert_eq!(shown(&entries(&running(), &events, Vec::new())), ["Bash: Outcome unknown", "(Interrupted)"]);
+        events.push(event(9, EventType::RunReconciled, json!({})));
+        events.push(event(13, EventType::ToolCompleted, json!({ "call_id": "1", "status": "ok" })));
+        let back = entries(&running(), &events, Vec::new());
+        assert_eq!(shown(&back), ["Bash: Done, 10 s", "(Interrupted)", "(The outcome was confirmed)"]);
     }
 
     #[test]
