@@ -183,6 +183,7 @@ pub async fn run(home: &Home, signals: Signals) -> Result<(), AgentError> {
         commands: orders,
         launch: LaunchCodes::default(),
         health: HealthMonitor::default(),
+        pending_decisions: Default::default(),
         checking: services::CheckProgress::default(),
         keep_awake: watch::Sender::new(store.settings().get::<KeepAwake>().await?),
         access_changes: watch::Sender::new(()),

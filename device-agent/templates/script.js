@@ -88,7 +88,8 @@ addEventListener("pointerdown", () => {
 
 // Takes over those parts of the page that show one of the topics.
 async function refresh(topics) {
-  const shows = (part) => topics.has("everything") || part.dataset.live.split(" ").some((topic) => topics.has(topic));
+  if (topics.has("writing")) await refreshWriting();
+  const shows = (part) => topics.has("everything") || part.dataset.live.split(" ").some((topic) => topic !== "writing" && topics.has(topic));
   const parts = [...document.querySelectorAll("[data-live]")].filter(shows);
   if (!parts.length) return;
   // A page that cannot be had without its gateway keeps its content; what stands around it is on every page.
@@ -119,7 +120,22 @@ async function refresh(topics) {
     if (holds) focusAgain(now, again);
   }
   if (same) addNew(fresh);
+  hideWritten();
   showHere();
+}
+
+// What is being written has an address of its own, because it changes with each word.
+async function refreshWriting() {
+  const part = byId("writing");
+  const now = part && (await fetchPage(ours(part.dataset.from)))?.getElementById("writing");
+  if (now && byId("writing") && now.outerHTML !== part.outerHTML) byId("writing").replaceWith(now);
+  hideWritten();
+}
+// Once the whole message is among those of the run, it is not shown twice.
+function hideWritten() {
+  const part = byId("writing");
+  const id = part?.dataset.message;
+  if (part) part.hidden = Boolean(id && document.querySelector(`.turn[data-message="${CSS.escape(id)}"]`));
 }
 
 // What was chosen stays chosen as long as it is there.

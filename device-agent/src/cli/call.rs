@@ -1,10 +1,16 @@
-//! Shows a tool call to the person who decides about it: complete, and without deceptive characters.
+//! Shows tool calls: to the person who decides about one, complete and without deceptive characters, and those of a run with
+//! what came of them.
 
 use deskgate_protocol::RunId;
+use deskgate_protocol::receipt::CallStatus;
 use serde_json::Value;
 
+use crate::local::calls::{CallRecord, about, reason};
 use crate::local::{Evidence, OnDisk, Plan, PlanPreview};
-use deskgate_program::visible::{block, line};
+use deskgate_program::visible::{block, first_words, line};
+
+/// Characters of what a call was about that a line shows.
+const MAX_ABOUT_CHARS: usize = 80;
 
 /// The plan of a call. It is complete: a difference that was cut carries a notice, and the arguments are shown below.
 pub(super) fn planned(plan: &Plan, arguments: &Value) -> String {
@@ -27,6 +33,62 @@ pub(super) fn planned(plan: &Plan, arguments: &Value) -> String {
     }
     text += "exact arguments\n";
     text + &block(&serde_json::to_string_pretty(arguments).unwrap_or_default(), "  | ")
+}
+
+/// What came of a call.
+fn outcome(call: &CallRecord) -> &'static str {
+    match (call.status, call.ended_at) {
+        (CallStatus::Ok, _) => "done",
+        (CallStatus::Error, _) => "failed",
+        (CallStatus::NotRun, _) => "not run",
+        (CallStatus::Unknown, None) => "no end yet",
+        (CallStatus::Unknown, Some(_)) => "unknown",
+    }
+}
+
+/// How long a call took.
+fn took(call: &CallRecord) -> String {
+    let span = call.begun_at.zip(call.ended_at).map(|(from, to)| to.0.as_millisecond() - from.0.as_millisecond());
+    span.map(|millis| format!("{:.1} s", millis.max(0) as f64 / 1000.0)).unwrap_or_default()
+}
+
+/// The tool calls of a run, a line each; below one that failed, why.
+pub(super) fn listed(run_id: RunId, calls: &[CallRecord]) -> String {
+    let Some(last) = calls.last() else { return String::new() };
+    let mut text = "\nTool calls\n".to_owned();
+    for call in calls {
+        let about = first_words(&about(call), MAX_ABOUT_CHARS);
+        let (outcome, tool) = (outcome(call), line(&call.tool));
+        text += format!("  {outcome:<10}  {:>7}  {tool} {about}", took(call)).trim_end();
+        text.push('\n');
+        if let Some(why) = reason(call) {
+            text += &format!("  {:<10}  {:>7}  {}\n", "", "", first_words(why, MAX_ABOUT_CHARS));
+        }
+    }
+    text + &format!("One of them whole: deskgate runs call {run_id} {}\n", last.call_id)
+}
+
+/// One call of a run, whole.
+pub(super) fn whole(call: &CallRecord) -> String {
+    let mut text = format!("{} {}\n", line(&call.tool), first_words(&about(call), MAX_ABOUT_CHARS));
+    text += &format!("{}, attempt {}", outcome(call), call.attempt);
+    if let Some(begun_at) = call.begun_at {
+        text += &format!(", began {begun_at}, took {}", took(call));
+    }
+    text.push('\n');
+    let arguments: Option<Value> = call.arguments.as_deref().and_then(|text| serde_json::from_str(text).ok());
+    match (&call.plan, arguments, &call.arguments) {
+        (Some(plan), Some(arguments), _) => text += &planned(plan, &arguments),
+        (None, Some(arguments), _) => {
+            text += &block(&serde_json::to_string_pretty(&arguments).unwrap_or_default(), "  | ");
+        }
+        (_, None, Some(arguments)) => text += &block(arguments, "  | "),
+        (_, None, None) => text += "its arguments are not kept\n",
+    }
+    match &call.output {
+        Some(output) => text + "what it gave back\n" + &block(output, "  | "),
+        None => text + "it gave nothing back\n",
+    }
 }
 
 /// The writing calls of a run that is not settled. `waiting`: the run that its owner has to settle.

@@ -16,8 +16,8 @@ use super::identity::fingerprint;
 use super::socket::AgentClient;
 use super::{app, call, operation};
 use crate::local::{
-    EndUnknownRuns, Evidence, ListUnsettled, ModelFailure, OwnerFinding, ReceiptVerdict, ReconcileRun, ShowEvidence,
-    ShowModelFailure, ShowRunSpending, Spending, UnsettledRuns,
+    CallRecord, EndUnknownRuns, Evidence, ListCalls, ListUnsettled, ModelFailure, OwnerFinding, ReceiptVerdict,
+    ReconcileRun, ShowCall, ShowEvidence, ShowModelFailure, ShowRunSpending, Spending, UnsettledRuns,
 };
 
 /// Characters of what a run was asked that a list shows.
@@ -54,6 +54,13 @@ pub(super) enum RunsCommand {
         /// Wait until it ended, at most so long, as in 60s
         #[arg(long, value_name = "TIME", value_parser = duration::parse)]
         wait: Option<Duration>,
+    },
+    /// One tool call of a run: what it was to do, and what it gave back
+    Call {
+        /// Of which run
+        run: RunId,
+        /// Which of its calls, as `deskgate runs show` names them
+        call: String,
     },
     /// Follow a run's events until it ends
     Tail {
@@ -105,6 +112,11 @@ pub(super) async fn run(agent: AgentClient, command: RunsCommand, out: Output) -
             Ok(())
         }
         RunsCommand::Show { run, wait } => show(agent, run, wait, out).await,
+        RunsCommand::Call { run, call } => {
+            let record = agent.request(ShowCall { run_id: run, call_id: call }).await?;
+            out.result("call/1", &record, || call::whole(&record));
+            Ok(())
+        }
         RunsCommand::Tail { run, timeout } => tail(agent, run, timeout, out).await,
         RunsCommand::Reconcile { run, finished, not_done, run_again: _ } => {
             let finding = match (finished, not_done) {
@@ -167,9 +179,11 @@ pub(super) async fn show(
     let failed = detail.run.state == RunState::Failed;
     let failure = if failed { agent.request(ShowModelFailure { run_id }).await? } else { None };
     let spending = agent.request(ShowRunSpending { run_id }).await?;
+    let calls = agent.request(ListCalls { run_id }).await?;
     let receipt = ReceiptVerdict::of(&detail.run, &fingerprint(&agent).await?);
     let shown = RunView {
         detail: &detail,
+        calls: &calls,
         evidence: &evidence,
         model_failure: failure.as_ref(),
         spending,
@@ -182,6 +196,7 @@ pub(super) async fn show(
         let receipt = receipt.as_ref().map(|verdict| format!("Receipt: {verdict}\n")).unwrap_or_default();
         events
             + &summary(&detail.run)
+            + &call::listed(run_id, &calls)
             + &failure
             + &spent
             + &receipt
@@ -193,11 +208,14 @@ pub(super) async fn show(
     }
 }
 
-/// A run, with the device's evidence about its writing calls.
+/// A run, with its tool calls and the device's evidence about those that write.
 #[derive(serde::Serialize)]
 struct RunView<'a> {
     #[serde(flatten)]
     detail: &'a RunDetail,
+    /// As the device kept them, with the beginnings of their arguments and outputs.
+    #[serde(skip_serializing_if = "<[CallRecord]>::is_empty")]
+    calls: &'a [CallRecord],
     #[serde(skip_serializing_if = "<[Evidence]>::is_empty")]
     evidence: &'a [Evidence],
     #[serde(skip_serializing_if = "Option::is_none")]

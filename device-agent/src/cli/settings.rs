@@ -38,6 +38,9 @@ pub(super) enum SettingsCommand {
         /// Days that answers of ended runs are kept in the journal
         #[arg(long, value_name = "DAYS")]
         keep_journal: Option<u32>,
+        /// Days that tool calls of ended runs are kept, with their arguments and outputs
+        #[arg(long, value_name = "DAYS")]
+        keep_calls: Option<u32>,
         /// Days that lines of the agent's log are kept
         #[arg(long, value_name = "DAYS")]
         keep_log: Option<u32>,
@@ -65,6 +68,8 @@ pub(super) enum SettingName {
     KeepConversations,
     /// Days that answers of ended runs are kept in the journal; likewise
     KeepJournal,
+    /// Days that tool calls of ended runs are kept, with their arguments and outputs; likewise
+    KeepCalls,
     /// Days that lines of the agent's log are kept; likewise
     KeepLog,
 }
@@ -83,12 +88,13 @@ pub(super) async fn run(agent: AgentClient, command: SettingsCommand, out: Outpu
                 None => agent.request(change(name, value)?).await?,
             }
         }
-        SettingsCommand::Retention { keep_runs, keep_conversations, keep_journal, keep_log } => {
+        SettingsCommand::Retention { keep_runs, keep_conversations, keep_journal, keep_calls, keep_log } => {
             let now = agent.request(GetSettings {}).await?.keep;
             let keep = RetentionSettings {
                 runs: keep_runs.unwrap_or(now.runs),
                 conversations: keep_conversations.unwrap_or(now.conversations),
                 journal: keep_journal.unwrap_or(now.journal),
+                calls: keep_calls.unwrap_or(now.calls),
                 log: keep_log.unwrap_or(now.log),
             };
             let kept = agent.request(ReviewRetention { keep: Some(keep) }).await?;
@@ -107,6 +113,7 @@ fn keep(name: SettingName, value: &str, now: RetentionSettings) -> Result<Option
         SettingName::KeepRuns => (&mut keep.runs, "keep-runs"),
         SettingName::KeepConversations => (&mut keep.conversations, "keep-conversations"),
         SettingName::KeepJournal => (&mut keep.journal, "keep-journal"),
+        SettingName::KeepCalls => (&mut keep.calls, "keep-calls"),
         SettingName::KeepLog => (&mut keep.log, "keep-log"),
         _ => return Ok(None),
     };
@@ -135,6 +142,7 @@ fn amounts(kept: &Retention, keep: RetentionSettings) -> String {
         row("ended runs in the built-in gateway", keep.runs, kept.runs),
         row("conversations' transcripts", keep.conversations, Some(kept.conversations)),
         row("answers in the journal", keep.journal, Some(kept.journal)),
+        row("tool calls", keep.calls, Some(kept.calls)),
         row("lines of the log", keep.log, Some(kept.log)),
     ];
     table(&["WHAT", "KEPT FOR", "THERE NOW", "WOULD GO NOW"], &rows)
@@ -157,9 +165,11 @@ fn change(name: SettingName, value: String) -> Result<ChangeSettings, Failure> {
         }
         SettingName::Secrets => ChangeSettings { key_place: Some(value.parse().map_err(unknown)?), ..none },
         // Set in days, by another function.
-        SettingName::KeepRuns | SettingName::KeepConversations | SettingName::KeepJournal | SettingName::KeepLog => {
-            none
-        }
+        SettingName::KeepRuns
+        | SettingName::KeepConversations
+        | SettingName::KeepJournal
+        | SettingName::KeepCalls
+        | SettingName::KeepLog => none,
         SettingName::PagesPort => {
             let port = value.parse().map_err(|_| wrong(format!("pages-port: {value:?} is no port")))?;
             ChangeSettings { pages_port: Some(port), ..none }
@@ -192,9 +202,10 @@ fn show(settings: &SettingsView) -> String {
         };
         text += &format!("\n             {} ({}{keyring})", place.path.display(), place.what);
     }
-    let RetentionSettings { runs, conversations, journal, log } = settings.keep;
+    let RetentionSettings { runs, conversations, journal, calls, log } = settings.keep;
     text += &format!(
-        "\nkept for     ended runs {runs} days, conversations {conversations}, answers in the journal {journal}, the log {log}"
+        "\nkept for     ended runs {runs} days, conversations {conversations}, answers in the journal {journal}, tool calls \
+         {calls}, the log {log}"
     );
     text += &format!("\nversion      {}; what the gateway makes of it: deskgate status", settings.version);
     text + "\ntelemetry    none: nothing about you or your use is sent anywhere"

@@ -117,7 +117,8 @@ impl<L: Link> Dispatcher<L> {
             Progress::Delta(delta) => {
                 // Text never overtakes the events before it.
                 self.send_what_can_be_sent();
-                self.pass_on(run_id, delta);
+                self.pass_on(run_id, delta.clone());
+                self.writing.send_modify(|writing| writing.add(run_id, delta));
             }
             Progress::Summary(summary) => self.remember(run_id, summary).await,
             Progress::Outdated(why) => self.pause(run_id, why).await,
@@ -139,6 +140,7 @@ impl<L: Link> Dispatcher<L> {
             Err(lost) => (lost.id(), lost.is_panic().then_some(Err(lost))),
         };
         let run_id = self.tasks.remove(&id)?;
+        self.writing.send_if_modified(|writing| writing.end(run_id));
         let effects = match outcome {
             // It ended by itself, so nobody asks for them.
             Some(Ok(_)) if matches!(self.stop, StopMode::NotStopping) => Effects::Possible,

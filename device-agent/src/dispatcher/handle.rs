@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::Writing;
 use crate::services::{CallError, GatewayClient};
 
 /// The timeout of a reply, beyond the wait that the request itself asks for.
@@ -23,6 +24,7 @@ pub struct DispatcherHandle {
     pub(super) by: AskedBy,
     pub(super) commands: mpsc::Sender<Command>,
     pub(super) status: watch::Receiver<DispatcherStatus>,
+    pub(super) writing: watch::Receiver<Writing>,
     pub(super) patience: Duration,
 }
 
@@ -113,6 +115,11 @@ impl DispatcherHandle {
     /// Changes with the status. Closes when the dispatcher has ended.
     pub fn watch(&self) -> watch::Receiver<DispatcherStatus> {
         self.status.clone()
+    }
+
+    /// What assistants are writing; changes with each piece.
+    pub fn writing(&self) -> watch::Receiver<Writing> {
+        self.writing.clone()
     }
 
     /// Stops the dispatcher and returns when it has ended. New runs are refused. With `now` the executions are stopped,

@@ -30,6 +30,7 @@ mod reconcile;
 mod refusals;
 mod run;
 pub mod sleep;
+mod writing;
 
 use std::collections::{BTreeMap, HashMap};
 use std::iter;
@@ -62,6 +63,7 @@ use places::Places;
 use problem::DispatcherProblem;
 use refusals::RefusalRate;
 use run::{RunStage, TrackedRun};
+pub use writing::{UnfinishedMessage, Writing};
 
 /// The interval for repeating failed journal writes.
 const JOURNAL_RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -150,6 +152,7 @@ pub struct Dispatcher<L: Link> {
 
     in_flight: watch::Sender<Vec<InFlightRun>>,
     status: watch::Sender<DispatcherStatus>,
+    writing: watch::Sender<Writing>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -237,13 +240,16 @@ impl<L: Link> Dispatcher<L> {
             problem: None,
             in_flight,
             status,
+            writing: watch::Sender::default(),
         };
+        let writing = dispatcher.writing.subscribe();
         Ok((
             dispatcher,
             DispatcherHandle {
                 by: AskedBy::Agent,
                 commands: commands_in,
                 status: status_out,
+                writing,
                 patience: MANAGEMENT_REPLY_TIMEOUT,
             },
         ))

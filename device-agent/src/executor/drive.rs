@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use deskgate_assistant::{Assistant, ModelEvent, ModelRequest};
 use deskgate_definition::tool::ToolOutput;
-use deskgate_protocol::control::{DeviceEvent, MessageDelta, ToolKind, ToolStatus};
+use deskgate_protocol::control::{DeviceEvent, MessageDelta};
 use deskgate_protocol::run::{Input, Outcome};
 use deskgate_tools::Toolbox;
 use futures_util::future::BoxFuture;
@@ -151,12 +151,8 @@ impl RunDriver<'_> {
                         self.tools.push(call.map(|result| TurnEvent::ToolFinished { call_id, result }).boxed());
                     }
                     TurnEffect::Say(piece) => self.pieces.add(piece),
-                    TurnEffect::Emit(event) => {
-                        if let DeviceEvent::ToolCompleted { call_id, kind: ToolKind::Read, status, .. } = &event {
-                            self.record.note_read(call_id.clone(), *status == ToolStatus::Ok).await;
-                        }
-                        self.report(Progress::Event(event)).await;
-                    }
+                    TurnEffect::KeepCall(call) => self.record.keep_call(*call).await,
+                    TurnEffect::Emit(event) => self.report(Progress::Event(event)).await,
                     TurnEffect::Spent(spent) => self.record.spend(spent).await,
                     TurnEffect::KeepFailure(error) => self.record.keep_failure(*error).await,
                     TurnEffect::Remember { said, answer } => {

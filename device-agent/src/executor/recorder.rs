@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use deskgate_assistant::ModelError;
-use deskgate_definition::tool::PlannedCall;
+use deskgate_definition::tool::{EndedCall, PlannedCall};
 use deskgate_definition::{BudgetStatus, ExpectedCall, ModelFailure};
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::control::ApprovalResolution;
@@ -165,9 +165,9 @@ impl RunRecorder {
         self.ledger.spend(self.endpoint_id, this_month(), spent).await;
     }
 
-    /// Notes the result of a call that only read. If that cannot be written, the receipt says that it is not known.
-    pub(super) async fn note_read(&self, call_id: String, ok: bool) {
-        self.ledger.note_read(call_id, ok).await;
+    /// Keeps a call with its end. If that cannot be written, only the owner knows less.
+    pub(super) async fn keep_call(&self, call: EndedCall) {
+        self.ledger.end_call(call).await;
     }
 
     pub(super) fn note(&self, call_id: String, ok: bool) -> BoxFuture<'static, TurnEvent> {

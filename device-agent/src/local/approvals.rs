@@ -13,6 +13,7 @@ pub use deskgate_store::journal::reconcile::OwnerFinding;
 use serde::{Deserialize, Serialize};
 
 use super::handler::RequestHandler;
+use super::pending_decisions::PendingDecision;
 use super::reply::{ErrorReply, Requester};
 use super::request::TypedRequest;
 
@@ -140,14 +141,17 @@ pub struct ApprovalView {
     pub app_id: Option<ApplicationId>,
     /// The scope of an approval for the rest of the run.
     pub scope: String,
+    /// A decision that does not count yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pending: Option<PendingDecision>,
 }
 
 impl ApprovalView {
     /// From a request and its service's application.
-    pub(super) fn new(approval: Approval, app_id: Option<ApplicationId>) -> Self {
+    pub(super) fn new(approval: Approval, app_id: Option<ApplicationId>, pending: Option<PendingDecision>) -> Self {
         let place = approval.plan.as_ref().and_then(|plan| plan.place.as_deref());
         let scope = GrantScope::of(&approval.tool, place).to_string();
-        Self { approval, app_id, scope }
+        Self { approval, app_id, scope, pending }
     }
 }
 

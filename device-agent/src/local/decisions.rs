@@ -7,7 +7,7 @@ use deskgate_definition::Network;
 use deskgate_definition::tool::PlanPreview;
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::ids::{ApplicationId, EndpointId, RunId};
-use deskgate_store::approvals::{ApprovalState, Decision, DecisionOutcome};
+use deskgate_store::approvals::{Approval, ApprovalState, Decision, DecisionOutcome};
 use deskgate_store::intents::Intent;
 use deskgate_tools::engine::access::AccessError;
 use deskgate_tools::engine::workspace::{LinkPolicy, Workspace, WorkspaceOptions};
@@ -23,6 +23,28 @@ const MAX_REASON_CHARS: usize = 2_000;
 /// How many bytes of a file are read for the comparison.
 const MAX_COMPARED_BYTES: u64 = 256 << 20;
 
+/// Whether a decision is acceptable.
+pub(super) fn check(decision: &Decision) -> Result<(), ErrorReply> {
+    match decision {
+        Decision::Deny { reason: Some(reason) } if reason.chars().count() > MAX_REASON_CHARS => {
+            let message = format!("--reason: at most {MAX_REASON_CHARS} characters");
+            Err(ErrorReply { code: ErrorReplyCode::Invalid, message })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Why a decision about a request that has ended does not count.
+pub(super) fn too_late(state: ApprovalState) -> ErrorReply {
+    let why = match state {
+        ApprovalState::Expired => "its time was over, so it counts as denied",
+        ApprovalState::Withdrawn => "its run has ended, or was interrupted",
+        ApprovalState::Denied => "it was denied already",
+        _ => "it was approved already",
+    };
+    refused(format!("too late: {why}. Nothing was changed by this command"))
+}
+
 impl RequestHandler {
     pub(super) async fn approvals(&self, ask: ListApprovals) -> Result<Vec<ApprovalView>, ErrorReply> {
         let approvals = self.store.approvals();
@@ -33,7 +55,7 @@ impl RequestHandler {
         let mut views = Vec::new();
         for approval in listed {
             let app_id = self.application_of(approval.endpoint_id).await?;
-            views.push(ApprovalView::new(approval, app_id));
+            views.push(self.view(approval, app_id));
         }
         Ok(views)
     }
@@ -41,30 +63,23 @@ impl RequestHandler {
     pub(super) async fn approval(&self, ask: ShowApproval) -> Result<ApprovalView, ErrorReply> {
         let approval = self.store.approvals().get(ask.approval_id).await?.ok_or_else(|| unknown(&ask))?;
         let app_id = self.application_of(approval.endpoint_id).await?;
-        Ok(ApprovalView::new(approval, app_id))
+        Ok(self.view(approval, app_id))
     }
 
     pub(super) async fn decide(&self, ask: DecideApproval, asker: Requester) -> Result<ApprovalView, ErrorReply> {
         let show = ShowApproval { approval_id: ask.approval_id };
-        if let Decision::Deny { reason: Some(reason) } = &ask.decision
-            && reason.chars().count() > MAX_REASON_CHARS
-        {
-            let message = format!("--reason: at most {MAX_REASON_CHARS} characters");
-            return Err(ErrorReply { code: ErrorReplyCode::Invalid, message });
-        }
+        check(&ask.decision)?;
         match self.store.approvals().decide(ask.approval_id, ask.decision, &who(asker)).await? {
             DecisionOutcome::Counts => self.approval(show).await,
             DecisionOutcome::Unknown => Err(unknown(&show)),
-            DecisionOutcome::TooLate(state) => {
-                let why = match state {
-                    ApprovalState::Expired => "its time was over, so it counts as denied",
-                    ApprovalState::Withdrawn => "its run has ended, or was interrupted",
-                    ApprovalState::Denied => "it was denied already",
-                    _ => "it was approved already",
-                };
-                Err(refused(format!("too late: {why}. Nothing was changed by this command")))
-            }
+            DecisionOutcome::TooLate(state) => Err(too_late(state)),
         }
+    }
+
+    fn view(&self, approval: Approval, app_id: Option<ApplicationId>) -> ApprovalView {
+        let waits = approval.state == ApprovalState::Waiting;
+        let pending = self.pending_decisions.of(approval.approval_id).filter(|_| waits);
+        ApprovalView::new(approval, app_id, pending)
     }
 
     async fn application_of(&self, endpoint_id: EndpointId) -> Result<Option<ApplicationId>, ErrorReply> {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use deskgate_assistant::mcp::McpServers;
 use deskgate_assistant::providers::Providers;
+use deskgate_protocol::ids::RunId;
 use deskgate_protocol::management::{AskedBy, ManagementCall, ManagementRequest};
 use deskgate_secrets::{KeyChange, KeyPreference, Secret, SecretError};
 use deskgate_store::Store;
@@ -16,9 +17,10 @@ use super::ended_runs::SharedEndedRuns;
 use super::export::ManagementClient;
 use super::health_memory::HealthMonitor;
 use super::launch::LaunchCodes;
+use super::pending_decisions::PendingDecisions;
 use super::reply::{ErrorReply, ErrorReplyCode, Requester};
 use crate::account::TokenManager;
-use crate::dispatcher::DispatcherHandle;
+use crate::dispatcher::{DispatcherHandle, UnfinishedMessage};
 use crate::identity::DeviceKey;
 use crate::link::LinkHandle;
 use crate::power::{AwakeStatus, KeepAwake};
@@ -70,6 +72,8 @@ pub struct RequestHandler {
     pub launch: LaunchCodes,
     /// The cached health of the agent.
     pub health: HealthMonitor,
+    /// Decisions that do not count yet.
+    pub pending_decisions: PendingDecisions,
     /// The running checks.
     pub checking: CheckProgress,
     /// When runs keep the computer awake.
@@ -93,6 +97,12 @@ impl RequestHandler {
     /// As [`manage`](Self::manage).
     pub async fn glance<C: ManagementCall + Send>(&self, call: C) -> Result<C::Reply, ErrorReply> {
         Ok(self.active()?.dispatcher.asked_by(AskedBy::Page).glancing().call(call).await?)
+    }
+
+    /// What the assistant of a run is writing, or wrote last.
+    pub fn writing(&self, run_id: RunId) -> Option<UnfinishedMessage> {
+        let active = self.active_connection.borrow();
+        active.as_ref().and_then(|active| active.dispatcher.writing().borrow().of(run_id).cloned())
     }
 
     /// A page or a command asks something, so the owner is here.

@@ -8,6 +8,7 @@
 //! | [`agent`] | requests about the agent as a whole |
 //! | [`account`] | requests about the account of a hosted gateway |
 //! | [`approvals`] | requests about approvals and unsettled runs |
+//! | [`calls`] | the tool calls of runs |
 //! | [`handler`] | answers requests, inside the agent |
 //! | [`export`] | an application's runs as JSON Lines |
 //! | [`ended_runs`] | the interface to a built-in gateway's ended runs |
@@ -24,6 +25,7 @@
 //! | [`receipts`] | requests about what this device signed |
 //! | `error_reply` | errors as replies |
 //! | [`notices`] | shows a notification for each call that waits |
+//! | [`pending_decisions`] | decisions that can still be undone |
 //! | [`opener`] | opens the pages in the person's browser |
 //! | [`retention`] | how long data is kept, and what would be deleted |
 //! | [`commands`] | commands for the agent as a whole, and their callers |
@@ -33,6 +35,7 @@
 pub mod account;
 pub mod agent;
 pub mod approvals;
+pub mod calls;
 pub mod commands;
 pub mod connection;
 mod decisions;
@@ -50,6 +53,7 @@ pub mod mcp;
 pub mod notices;
 pub mod opener;
 mod optional_watch;
+pub mod pending_decisions;
 pub mod providers;
 pub mod receipts;
 pub mod reply;
@@ -75,7 +79,7 @@ use serde_json::Value;
 
 pub use crate::account::{AccountStatus, SignInPrompt};
 pub use crate::autostart;
-pub use crate::dispatcher::GLANCE_TIMEOUT;
+pub use crate::dispatcher::{GLANCE_TIMEOUT, UnfinishedMessage};
 pub use crate::health::bundle::{Bundle, of_disk};
 pub use crate::health::{HealthProblem, HealthReport, ProblemCode, Severity};
 pub use crate::link::{ConnectStage, HostKeys};
@@ -86,6 +90,7 @@ pub use approvals::{
     ApprovalState, ApprovalView, DecideApproval, Decision, Evidence, ListApprovals, ListAudit, OnDisk, OwnerFinding,
     Plan, PlanPreview, ReconcileRun, ShowApproval, ShowEvidence, ShowModelFailure, median,
 };
+pub use calls::{CallRecord, ListCalls, ShowCall};
 pub use connection::{
     AcceptGateway, AcceptedGateway, ConnectionTestResult, DiscardConnection, DropHostKeys, FollowedHostKey,
     GetConnection, GetHostKeys, HostKeysView, SaveConnection, TestConnection,
@@ -99,6 +104,7 @@ pub use mcp::{
     RemovedMcpServer, ReviewMcpServers, SetMcpServer, SignInMcpServer, SignOutMcpServer,
 };
 pub use notices::{GetNotifications, SetNotifications};
+pub use pending_decisions::{DecideSoon, PendingDecision, UNDO_TIME, UndoDecision};
 pub use providers::{ListModels, ListProviders, NewKey, RemoveProvider, SetProvider};
 pub use receipts::{ListReceipts, MAX_RECEIPTS_PER_PAGE, ReceiptVerdict};
 pub use reply::{AgentReply, ErrorReply, ErrorReplyCode, Requester};
@@ -212,6 +218,14 @@ request::requests! {
     ShowApproval;
     /// Decide about an approval request.
     DecideApproval;
+    /// Decide about an approval request, with a time to undo that.
+    DecideSoon;
+    /// Undo a decision that does not count yet.
+    UndoDecision;
+    /// The tool calls of a run.
+    ListCalls;
+    /// One tool call of a run.
+    ShowCall;
     /// The audit of requests, decisions and calls.
     ListAudit;
     /// Receipts of this device, in their order.

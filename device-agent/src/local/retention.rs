@@ -60,6 +60,8 @@ pub struct Retention {
     pub conversations: Amount,
     /// Answers in the journal.
     pub journal: Amount,
+    /// Tool calls of runs, kept for their owner.
+    pub calls: Amount,
     /// Lines of the log.
     pub log: Amount,
 }
@@ -83,7 +85,7 @@ impl Retention {
     /// Whether anything would be deleted.
     pub fn takes(&self) -> bool {
         let runs = self.runs.unwrap_or_default();
-        [runs, self.conversations, self.journal, self.log].iter().any(|amount| amount.going > 0)
+        [runs, self.conversations, self.journal, self.calls, self.log].iter().any(|amount| amount.going > 0)
     }
 }
 
@@ -126,6 +128,7 @@ impl RequestHandler {
             runs,
             conversations: self.store.transcripts().silent_for(keep.conversations).await?.into(),
             journal: self.store.journal().answers_older_than(keep.journal).await?.into(),
+            calls: self.store.calls_older_than(keep.calls).await?.into(),
             log: Amount { kept, going },
         })
     }
@@ -145,6 +148,7 @@ impl RequestHandler {
     async fn forget_old(&self) -> Result<(), ErrorReply> {
         let keep = self.store.settings().get::<RetentionSettings>().await?;
         self.store.journal().forget_old_answers().await?;
+        self.store.forget_old_calls().await?;
         let (log, before) = (Home::at(self.own_folder.clone()).log(), ago(keep.log));
         let shortened = blocking(move || log::forget_before(&log, before)).await?;
         shortened.map_err(|error| failed(format!("the log: {error}")))?;

@@ -9,6 +9,7 @@ use deskgate_protocol::ids::ApprovalId;
 use serde::Deserialize;
 
 use super::auth::Visitor;
+use super::call_preview::CallPreview;
 use super::fields::FormFields;
 use super::frame::{Frame, Section};
 use super::labels::{DurationText, Shape, TimeLabel};
@@ -16,7 +17,7 @@ use super::live::Topic;
 use super::overview::Names;
 use super::wait_times::WaitTimes;
 use super::{PageError, Pages};
-use crate::local::{ApprovalState, ApprovalView, DecideApproval, Decision, ListApprovals, PlanPreview};
+use crate::local::{ApprovalState, ApprovalView, DecideSoon, Decision, ListApprovals, UNDO_TIME, UndoDecision};
 use deskgate_program::visible;
 
 /// The filter of the list.
@@ -32,6 +33,8 @@ struct ApprovalsPage {
     frame: Frame,
     decided: bool,
     cards: Vec<ApprovalCard>,
+    /// Decisions that can still be undone.
+    undoable: Vec<ApprovalCard>,
     waits: Option<WaitTimes>,
     /// Why a submitted decision had no effect.
     too_late: Option<String>,
@@ -41,47 +44,13 @@ struct ApprovalsPage {
 pub(super) struct ApprovalCard {
     pub(super) view: ApprovalView,
     application: String,
-    pub(super) asked: ApprovalPreview,
-}
-
-/// The plan of a call as a person has to see it: without hidden, reordering or control characters.
-pub(super) enum ApprovalPreview {
-    Difference(Vec<DiffLine>),
-    Command {
-        command: String,
-        words: Vec<String>,
-    },
-    Page(String),
-    Arguments(String),
-    /// Its run is settled, and the plan is deleted.
-    Gone,
-}
-
-/// One line of a difference.
-pub(super) struct DiffLine {
-    pub(super) class: &'static str,
-    pub(super) text: String,
+    pub(super) asked: CallPreview,
 }
 
 impl ApprovalCard {
     pub(super) fn new(view: ApprovalView, names: &Names) -> Self {
-        let asked = match (&view.approval.plan, &view.approval.arguments) {
-            (Some(plan), Some(arguments)) => match &plan.shown {
-                PlanPreview::Change { diff, .. } => {
-                    ApprovalPreview::Difference(diff.trim_end_matches('\n').split('\n').map(DiffLine::new).collect())
-                }
-                PlanPreview::Command { command, words } => ApprovalPreview::Command {
-                    command: visible::block(command, ""),
-                    words: words.iter().map(|word| visible::line(word)).collect(),
-                },
-                PlanPreview::Page { url } => ApprovalPreview::Page(visible::line(url)),
-                PlanPreview::Arguments => {
-                    let text = serde_json::to_string_pretty(arguments).unwrap_or_default();
-                    ApprovalPreview::Arguments(visible::block(&text, ""))
-                }
-            },
-            _ => ApprovalPreview::Gone,
-        };
+        let arguments = view.approval.arguments.as_ref().map(ToString::to_string);
+        let asked = CallPreview::new(view.approval.plan.as_ref(), arguments.as_deref());
         let application = view.app_id.map_or_else(|| "unknown".to_owned(), |app_id| names.application(app_id));
         Self { view, application, asked }
     }
@@ -100,12 +69,17 @@ impl ApprovalCard {
     }
 
     pub(super) fn waits(&self) -> bool {
-        self.view.approval.state == ApprovalState::Waiting
+        self.view.approval.state == ApprovalState::Waiting && self.view.pending.is_none()
     }
 
     pub(super) fn answer(&self) -> (Shape, &'static str) {
         match self.view.approval.state {
-            ApprovalState::Waiting => (Shape::Paused, "Waiting"),
+            ApprovalState::Waiting => match self.view.pending.as_ref().map(|pending| &pending.decision) {
+                None => (Shape::Paused, "Waiting"),
+                Some(Decision::Once) => (Shape::Good, "Allowed once"),
+                Some(Decision::ForRun) => (Shape::Good, "Allowed for the rest of the run"),
+                Some(Decision::Deny { .. }) => (Shape::Bad, "Denied"),
+            },
             ApprovalState::Approved => (Shape::Good, "Allowed once"),
             ApprovalState::ApprovedForRun => (Shape::Good, "Allowed for the rest of the run"),
             ApprovalState::Denied => (Shape::Bad, "Denied"),
@@ -128,18 +102,6 @@ impl ApprovalCard {
     }
 }
 
-impl DiffLine {
-    fn new(text: &str) -> Self {
-        let class = match text.as_bytes().first() {
-            Some(b'+') => "added",
-            Some(b'-') => "removed",
-            Some(b'@') => "place",
-            _ => "same",
-        };
-        Self { class, text: visible::line(text.strip_suffix('\r').unwrap_or(text)) }
-    }
-}
-
 /// `GET /approvals`
 pub(super) async fn list(
     State(pages): State<Pages>,
@@ -157,19 +119,37 @@ async fn inbox(
 ) -> Result<Response, PageError> {
     let (mut frame, names) =
         tokio::join!(Frame::new(pages, visitor, Section::Approvals, "Approvals"), Names::new(pages));
-    let mut views = pages.handler().request(ListApprovals { all: decided, run_id: None }).await?;
+    let views = pages.handler().request(ListApprovals { all: decided, run_id: None }).await?;
     // Tab, navigation and list tell the same number; a request may have come since the frame counted.
-    frame.approvals = views.iter().filter(|view| view.approval.state == ApprovalState::Waiting).count();
+    let waits = |view: &&ApprovalView| view.approval.state == ApprovalState::Waiting && view.pending.is_none();
+    frame.approvals = views.iter().filter(waits).count();
+    let (undoable, mut views): (Vec<_>, Vec<_>) = views.into_iter().partition(|view| view.pending.is_some());
     if decided {
         views.retain(|view| view.approval.state != ApprovalState::Waiting);
     }
     let waits = if decided { WaitTimes::of(&views) } else { None };
     let status = if too_late.is_some() { StatusCode::CONFLICT } else { StatusCode::OK };
-    let cards = views.into_iter().map(|view| ApprovalCard::new(view, &names)).collect();
-    Ok(super::html(status, &ApprovalsPage { frame, decided, cards, waits, too_late }))
+    let card = |view| ApprovalCard::new(view, &names);
+    let cards = views.into_iter().map(card).collect();
+    let undoable = undoable.into_iter().map(card).collect();
+    Ok(super::html(status, &ApprovalsPage { frame, decided, cards, undoable, waits, too_late }))
 }
 
-/// `POST /approvals/{id}`
+/// `POST /approvals/{id}/undo`: a decision that does not count yet.
+pub(super) async fn undo(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Path(approval_id): Path<ApprovalId>,
+) -> Result<Response, PageError> {
+    let undone = pages.handler().request(UndoDecision { approval_id }).await;
+    pages.live().changed(Topic::Approvals);
+    match undone {
+        Ok(()) => Ok(Redirect::to("/approvals").into_response()),
+        Err(no) => inbox(&pages, &visitor, false, Some(no.message)).await,
+    }
+}
+
+/// `POST /approvals/{id}`: counts once the time to undo it is over.
 pub(super) async fn decide(
     State(pages): State<Pages>,
     visitor: Visitor,
@@ -182,7 +162,7 @@ pub(super) async fn decide(
         // Any other value denies.
         _ => Decision::Deny { reason: fields.filled("reason") },
     };
-    let decided = pages.handler().request(DecideApproval { approval_id, decision }).await;
+    let decided = pages.handler().request(DecideSoon { approval_id, decision }).await;
     pages.live().changed(Topic::Approvals);
     match decided {
         Ok(_) => Ok(Redirect::to("/approvals").into_response()),

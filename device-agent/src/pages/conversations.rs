@@ -16,7 +16,7 @@ use super::frame::{Frame, Section};
 use super::labels::{Shape, TimeLabel};
 use super::live::Topic;
 use super::overview::{Names, RunRow};
-use super::{PageError, Pages};
+use super::{PageError, Pages, markdown};
 use crate::local::{ErrorReply, ErrorReplyCode};
 
 /// How many conversations one page shows.

@@ -78,7 +78,7 @@ impl Frame {
             section,
             token: visitor.token.clone(),
             status: status.ok(),
-            approvals: approvals.map_or(0, |waiting| waiting.len()),
+            approvals: approvals.map_or(0, |waiting| waiting.iter().filter(|view| view.pending.is_none()).count()),
             search: String::new(),
             theme: theme.unwrap_or_default(),
         }

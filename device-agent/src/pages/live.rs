@@ -15,8 +15,9 @@ use axum::response::sse::{Event, KeepAlive};
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::management::{GetAccess, ListDeliveries, ListRuns, ListWebhooks};
 use futures_util::{Stream, StreamExt};
-use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{broadcast, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Pages;
@@ -29,6 +30,8 @@ pub(super) const PATH: &str = "/live";
 const CHANGE_QUEUE_LEN: usize = 64;
 /// How often the gateway is polled while a page is open.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
+/// How often open pages are told at most that an assistant has written more.
+const WRITING_INTERVAL: Duration = Duration::from_millis(200);
 /// How many runs are compared with those of the last poll.
 const RUNS_COMPARED: u32 = 20;
 
@@ -47,6 +50,8 @@ deskgate_protocol::words! {
         Deliveries = "deliveries",
         /// Webhooks and what they received.
         Webhooks = "webhooks",
+        /// What assistants are writing.
+        Writing = "writing",
     }
 }
 
@@ -119,6 +124,8 @@ async fn follow_engine(
     let (mut work, mut line) = (active.dispatcher.watch(), active.link.status());
     let (mut accounts, mut access) = (handler.token_manager.watch(), handler.access_changes.subscribe());
     let (mut health, mut checks) = (handler.health.watch(), handler.checking.watch());
+    let mut writing = active.dispatcher.writing();
+    let mut told_writing = Instant::now();
     let mut seen = GatewaySnapshot::default();
     let mut look = tokio::time::interval(POLL_INTERVAL);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -135,6 +142,13 @@ async fn follow_engine(
                 Ok(()) => vec![Topic::Status],
                 Err(_) => return std::future::pending().await,
             },
+            changed = paced(&mut writing, told_writing + WRITING_INTERVAL) => match changed {
+                Ok(()) => {
+                    told_writing = Instant::now();
+                    vec![Topic::Writing]
+                }
+                Err(_) => return std::future::pending().await,
+            },
             _ = health.changed() => vec![Topic::Status],
             _ = checks.changed() => vec![Topic::Checks],
             // Always ticking: a page that opens while the agent is idle must not wait for a change.
@@ -147,6 +161,12 @@ async fn follow_engine(
             let _ = changes.send(topic);
         }
     }
+}
+
+/// The next change, not before a moment.
+async fn paced<T>(changes: &mut watch::Receiver<T>, from: Instant) -> Result<(), watch::error::RecvError> {
+    tokio::time::sleep_until(from).await;
+    changes.changed().await
 }
 
 /// The gateway's data at the last poll.

@@ -20,10 +20,12 @@ mod auth;
 mod availability;
 mod budget_bar;
 mod budgets;
+mod call_preview;
 mod callbacks;
 mod connection;
 mod conversations;
 mod deliveries;
+mod diff;
 mod escape;
 mod export;
 mod fields;
@@ -34,6 +36,7 @@ mod help;
 mod keys;
 mod labels;
 mod live;
+mod markdown;
 mod mcp;
 mod mount;
 mod overview;
@@ -44,6 +47,7 @@ mod publication;
 mod qr_code;
 mod removal;
 mod retention;
+mod run_calls;
 mod run_entries;
 #[cfg(test)]
 mod run_samples;
@@ -209,6 +213,7 @@ fn routes(pages: Pages) -> Router {
         .route("/applications/{id}/webhooks/new", get(webhooks::ask_new).post(webhooks::create))
         .route("/approvals", get(approvals::list))
         .route("/approvals/{id}", post(approvals::decide))
+        .route("/approvals/{id}/undo", post(approvals::undo))
         .route("/connection", get(connection::show).post(connection::change))
         .route("/connection/abandon", get(connection::ask_abandon).post(connection::abandon))
         .route("/connection/discard", get(connection::ask_discard).post(connection::discard))
@@ -240,7 +245,9 @@ fn routes(pages: Pages) -> Router {
         .route("/removed", get(applications::removed))
         .route("/runs", get(runs::list))
         .route("/runs/{id}", get(runs::show))
+        .route("/runs/{id}/calls/{call}", get(run_calls::show))
         .route("/runs/{id}/reconcile", post(runs::reconcile))
+        .route("/runs/{id}/writing", get(runs::writing))
         .route("/runs/{id}/stop", get(runs::ask_stop).post(runs::stop))
         .route("/search", get(search::show))
         .route("/services/{id}", get(services::show).post(services::edit))
@@ -266,6 +273,7 @@ fn routes(pages: Pages) -> Router {
         .route("/style.css", get(style::css))
         .route("/script.js", get(style::script))
         .route("/icon.svg", get(style::icon))
+        .route(style::ICONS_PATH, get(style::icons))
         .fallback(missing)
         .with_state(pages)
 }

@@ -30,13 +30,14 @@ struct RetentionRow {
 }
 
 impl RetentionQuestion {
-    fn rows(&self) -> [RetentionRow; 4] {
+    fn rows(&self) -> [RetentionRow; 5] {
         let (now, then, kept) = (&self.kept.keep, &self.keep, &self.kept);
         let row = |what, now, then, amount| RetentionRow { what, now, then, amount };
         [
             row("Ended runs in the built-in gateway", now.runs, then.runs, kept.runs),
             row("Conversations", now.conversations, then.conversations, Some(kept.conversations)),
             row("Answers in the journal", now.journal, then.journal, Some(kept.journal)),
+            row("Tool calls", now.calls, then.calls, Some(kept.calls)),
             row("Lines of the agent's log", now.log, then.log, Some(kept.log)),
         ]
     }
@@ -56,6 +57,7 @@ fn keep(fields: &FormFields) -> Result<RetentionSettings, ErrorReply> {
         runs: days("keep-runs"),
         conversations: days("keep-conversations"),
         journal: days("keep-journal"),
+        calls: days("keep-calls"),
         log: days("keep-log"),
     };
     if wrong.is_empty() {

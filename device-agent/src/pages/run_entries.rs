@@ -1,5 +1,7 @@
-//! The entries of a run's page, made of its events: what the assistant said, the tools that it called, and who let it, in
-//! their order.
+//! The entries of a run's page: what the assistant said, the tools that it called, and who let it, in their order.
+//!
+//! The order is that of the gateway's events. What the device kept of each call stands beside its event; a call without
+//! events, such as one that the rules denied, follows the call before it.
 
 use deskgate_program::visible;
 use deskgate_protocol::Timestamp;
@@ -9,11 +11,16 @@ use serde::de::DeserializeOwned;
 
 use super::approvals::ApprovalCard;
 use super::labels::{Shape, SpanLabel};
+use super::run_calls::CallContent;
+use crate::local::calls::{CallRecord, about, reason};
+
+/// How many bytes of a page the contents of its calls take together: what a page has beside them is small.
+const CONTENT_BYTES: usize = 48 * 1024;
 
 /// One thing that happened.
 pub(super) enum RunEntry {
-    /// The assistant said something.
-    Said { text: String, at: Timestamp },
+    /// The assistant said something, in Markdown.
+    Said { message_id: String, text: String, at: Timestamp },
     /// It called a tool, or was to be allowed to.
     Called(Box<CallRow>),
     /// Something happened to the run.
@@ -28,9 +35,15 @@ pub(super) struct CallRow {
     step: CallStep,
     /// The request by which a person was asked about it, if one was.
     pub(super) request: Option<ApprovalCard>,
+    /// What the device kept of it.
+    record: Option<CallRecord>,
+    /// What it was to do and what it gave back, as far as it has room in the page.
+    pub(super) content: Option<CallContent>,
 }
 
 enum CallStep {
+    /// It was refused before anybody was asked.
+    Refused,
     /// A person is asked.
     Asked,
     /// A person was asked, and it was not run.
@@ -46,12 +59,14 @@ enum CallStep {
 
 impl CallRow {
     fn new(call_id: &str, tool: &str, at: Timestamp, step: CallStep, request: Option<ApprovalCard>) -> Self {
-        Self { tool: visible::line(tool), call_id: call_id.to_owned(), at, step, request }
+        let (record, content) = (None, None);
+        Self { tool: visible::line(tool), call_id: call_id.to_owned(), at, step, request, record, content }
     }
 
     /// What became of it.
     pub(super) fn state(&self) -> (Shape, &'static str) {
         match self.step {
+            CallStep::Refused => (Shape::Bad, "Not allowed"),
             CallStep::Asked => (Shape::Paused, "Needs your decision"),
             CallStep::NotRun(ApprovalResolution::Denied) => (Shape::Over, "Denied"),
             CallStep::NotRun(ApprovalResolution::Expired) => (Shape::Over, "Expired, which counts as denied"),
@@ -64,18 +79,74 @@ impl CallRow {
         }
     }
 
-    /// What it was about, as far as a request tells.
-    pub(super) fn place(&self) -> String {
-        self.request.as_ref().map(ApprovalCard::place).unwrap_or_default()
+    /// The identifier in the run, if the device kept the call.
+    pub(super) fn kept_as(&self) -> Option<&str> {
+        self.record.as_ref().map(|record| record.call_id.as_str())
     }
 
-    /// How long it took.
+    /// What it was about: its file, pattern, command or page.
+    pub(super) fn about(&self) -> String {
+        let kept = self.record.as_ref().map(|record| visible::line(&about(record)));
+        kept.or_else(|| self.request.as_ref().map(ApprovalCard::place)).unwrap_or_default()
+    }
+
+    /// The icon of its tool.
+    pub(super) fn icon(&self) -> &'static str {
+        icon(&self.tool)
+    }
+
+    /// How long it took, by this computer's clock if the device kept it.
     pub(super) fn took(&self) -> Option<SpanLabel> {
-        match self.step {
-            CallStep::Ended { at, .. } => Some(SpanLabel::between(self.at, at)),
+        let kept = self.record.as_ref().and_then(|record| record.begun_at.zip(record.ended_at));
+        match (kept, &self.step) {
+            (Some((from, to)), _) => Some(SpanLabel::between(from, to)),
+            (None, CallStep::Ended { at, .. }) => Some(SpanLabel::between(self.at, *at)),
             _ => None,
         }
     }
+
+    /// Why it failed or was not run, as the model was told.
+    pub(super) fn reason(&self) -> Option<String> {
+        self.record.as_ref().and_then(reason).map(visible::line)
+    }
+}
+
+/// The icon of a tool, by its name.
+pub(super) fn icon(tool: &str) -> &'static str {
+    match tool {
+        "Read" => "file",
+        "Grep" | "Glob" => "grep",
+        "Edit" | "Write" => "edit",
+        "Bash" => "terminal",
+        "Fetch" => "connection",
+        _ => "gateway",
+    }
+}
+
+/// What stands together in the page.
+pub(super) enum RunTurn<'a> {
+    /// What the assistant said, and the tools that it called then.
+    Assistant { message_id: &'a str, said: Option<&'a str>, at: Timestamp, calls: Vec<&'a CallRow> },
+    /// Something happened to the run.
+    Noted { text: &'static str, at: Timestamp },
+}
+
+/// The entries with the calls beside what was said before them.
+pub(super) fn turns(entries: &[RunEntry]) -> Vec<RunTurn<'_>> {
+    let mut turns = Vec::new();
+    for entry in entries {
+        match entry {
+            RunEntry::Said { message_id, text, at } => {
+                turns.push(RunTurn::Assistant { message_id, said: Some(text), at: *at, calls: Vec::new() });
+            }
+            RunEntry::Noted { text, at } => turns.push(RunTurn::Noted { text, at: *at }),
+            RunEntry::Called(call) => match turns.last_mut() {
+                Some(RunTurn::Assistant { calls, .. }) => calls.push(call),
+                _ => turns.push(RunTurn::Assistant { message_id: "", said: None, at: call.at, calls: vec![call] }),
+            },
+        }
+    }
+    turns
 }
 
 /// A member of an event's data; events of a newer gateway may have others.
@@ -83,14 +154,21 @@ fn member<T: DeserializeOwned>(event: &RunEvent, name: &str) -> Option<T> {
     event.data.get(name).and_then(|value| T::deserialize(value).ok())
 }
 
-/// The entries of a run, the first one first. `requests`: those about its calls.
-pub(super) fn entries(run: &Run, events: &[RunEvent], mut requests: Vec<ApprovalCard>) -> Vec<RunEntry> {
+/// The entries of a run, the first one first. `requests`: those about its calls; `records`: what the device kept of them.
+pub(super) fn entries(
+    run: &Run,
+    events: &[RunEvent],
+    mut requests: Vec<ApprovalCard>,
+    records: Vec<CallRecord>,
+) -> Vec<RunEntry> {
     let mut entries: Vec<RunEntry> = Vec::new();
     for event in events {
         let at = event.created_at;
         let text = |name: &str| member::<String>(event, name).unwrap_or_default();
         match event.kind {
-            EventType::MessageCompleted => entries.push(RunEntry::Said { text: visible::text(&text("text")), at }),
+            EventType::MessageCompleted => {
+                entries.push(RunEntry::Said { message_id: text("message_id"), text: text("text"), at });
+            }
             EventType::RunAwaitingApproval => {
                 let wanted = text("approval_id");
                 let found = requests.iter().position(|card| card.view.approval.approval_id.to_string() == wanted);
@@ -147,11 +225,34 @@ pub(super) fn entries(run: &Run, events: &[RunEvent], mut requests: Vec<Approval
             _ => {}
         }
     }
+    let mut room = CONTENT_BYTES;
+    let mut before = None;
+    for record in records {
+        let place =
+            entries.iter().position(|entry| matches!(entry, RunEntry::Called(call) if call.call_id == record.call_id));
+        let place = place.unwrap_or_else(|| {
+            let place = before.map_or(0, |place: usize| place + 1);
+            let refused = CallRow::new(
+                &record.call_id,
+                &record.tool,
+                record.ended_at.unwrap_or(run.created_at),
+                CallStep::Refused,
+                None,
+            );
+            entries.insert(place, RunEntry::Called(Box::new(refused)));
+            place
+        });
+        if let RunEntry::Called(call) = &mut entries[place] {
+            call.content = CallContent::preview(&record, &mut room);
+            call.record = Some(record);
+        }
+        before = Some(place);
+    }
     if run.finished_at.is_some() {
         cut_off(&mut entries);
         // The result is shown by itself.
-        let result = run.result.as_ref().map(|result| visible::text(&result.text));
-        entries.pop_if(|last| matches!(last, RunEntry::Said { text, .. } if Some(&*text) == result.as_ref()));
+        let result = run.result.as_ref().map(|result| &result.text);
+        entries.pop_if(|last| matches!(last, RunEntry::Said { text, .. } if Some(&*text) == result));
     }
     entries
 }
@@ -183,7 +284,9 @@ fn cut_off(entries: &mut [RunEntry]) {
 mod tests {
     use serde_json::json;
 
-    use super::super::run_samples::{ended, event, running};
+    use deskgate_protocol::receipt::CallStatus;
+
+    use super::super::run_samples::{call, ended, event, running};
     use super::*;
 
     fn shown(entries: &[RunEntry]) -> Vec<String> {
@@ -205,7 +308,7 @@ mod tests {
         let asked = |tool: &str| json!({ "approval_id": "apr_1", "tool": tool });
         let resolved = |how: &str| json!({ "approval_id": "apr_1", "resolution": how });
         let events = [
-            event(2, EventType::MessageCompleted, json!({ "text": "I look\u{202e}." })),
+            event(2, EventType::MessageCompleted, json!({ "text": "I look." })),
             event(3, EventType::ToolStarted, call("1", "Read")),
             event(3, EventType::ToolStarted, call("2", "Grep")),
             event(4, EventType::ToolCompleted, done("2", "ok")),
@@ -219,16 +322,39 @@ mod tests {
             event(24, EventType::RunAwaitingApproval, asked("Edit")),
         ];
         let expected = [
-            "I look<U+202E>.",
+            "I look.",
             "Read: Failed, 3.0 s",
             "Grep: Done, 1.0 s",
             "Write: Done, 12 s",
             "Bash: Denied",
             "Edit: Needs your decision",
         ];
-        assert_eq!(shown(&entries(&running(), &events, Vec::new())), expected);
-        let behind = entries(&ended("Done."), &events, Vec::new());
+        assert_eq!(shown(&entries(&running(), &events, Vec::new(), Vec::new())), expected);
+        let behind = entries(&ended("Done."), &events, Vec::new(), Vec::new());
         assert_eq!(shown(&behind)[5], "Edit: Not run", "nobody is asked behind the end");
+    }
+
+    #[test]
+    fn what_the_device_kept_stands_beside_its_event_and_a_refused_call_behind_the_one_before_it() {
+        let started = |id: &str| json!({ "call_id": id, "tool": "Read", "kind": "read" });
+        let events = [
+            event(3, EventType::ToolStarted, started("call_1_1")),
+            event(6, EventType::ToolCompleted, json!({ "call_id": "call_1_1", "status": "error" })),
+            event(7, EventType::MessageCompleted, json!({ "text": "Then not." })),
+        ];
+        let failed = CallRecord {
+            output: Some("No such file.\nLook.".to_owned()),
+            status: CallStatus::Error,
+            ..call("call_1_1", "Read")
+        };
+        let refused = CallRecord { begun_at: None, status: CallStatus::NotRun, ..call("call_1_2", "Bash") };
+        let entries = entries(&running(), &events, Vec::new(), vec![failed, refused]);
+        assert_eq!(shown(&entries), ["Read: Failed, 0.5 s", "Bash: Not allowed", "Then not."]);
+        let RunEntry::Called(first) = &entries[0] else { panic!("a call") };
+        assert_eq!((first.reason().as_deref(), first.kept_as()), (Some("No such file."), Some("call_1_1")));
+        assert!(
+            first.content.as_ref().is_some_and(|content| content.output.as_deref() == Some("No such file.\nLook.\n"))
+        );
     }
 
     #[test]
@@ -236,10 +362,13 @@ mod tests {
         let call = json!({ "call_id": "1", "tool": "Bash" });
         let mut events =
             vec![event(3, EventType::ToolStarted, call), event(8, EventType::RunAwaitingReconciliation, json!({}))];
-        assert_eq!(shown(&entries(&running(), &events, Vec::new())), ["Bash: Outcome unknown", "(Interrupted)"]);
+        assert_eq!(
+            shown(&entries(&running(), &events, Vec::new(), Vec::new())),
+            ["Bash: Outcome unknown", "(Interrupted)"]
+        );
         events.push(event(9, EventType::RunReconciled, json!({})));
         events.push(event(13, EventType::ToolCompleted, json!({ "call_id": "1", "status": "ok" })));
-        let back = entries(&running(), &events, Vec::new());
+        let back = entries(&running(), &events, Vec::new(), Vec::new());
         assert_eq!(shown(&back), ["Bash: Done, 10 s", "(Interrupted)", "(The outcome was confirmed)"]);
     }
 
@@ -254,8 +383,8 @@ mod tests {
             event(11, EventType::MessageCompleted, json!({ "text": "It is there." })),
         ];
         let expected = ["Read: Outcome unknown", "(Begun again)", "Read: Done, 1.0 s"];
-        assert_eq!(shown(&entries(&ended("It is there."), &events, Vec::new())), expected);
-        let other = entries(&ended("Another text."), &events, Vec::new());
+        assert_eq!(shown(&entries(&ended("It is there."), &events, Vec::new(), Vec::new())), expected);
+        let other = entries(&ended("Another text."), &events, Vec::new(), Vec::new());
         assert_eq!(shown(&other)[3], "It is there.");
     }
 }

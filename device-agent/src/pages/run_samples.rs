@@ -1,8 +1,11 @@
 //! A run and its events, for the tests of what its page makes of them.
 
+use deskgate_protocol::receipt::CallStatus;
 use deskgate_protocol::run::{EventType, Run, RunEvent};
 use deskgate_protocol::{EventId, RunId, Timestamp};
 use serde_json::{Value, json};
+
+use crate::local::CallRecord;
 
 const RUN_ID: &str = "run_01920000000070008000000000000001";
 
@@ -31,4 +34,20 @@ pub(super) fn running() -> Run {
 pub(super) fn ended(result: &str) -> Run {
     let result = serde_json::from_value(json!({ "text": result, "finish_reason": "completed" })).expect("a result");
     Run { finished_at: Some(at(40)), result: Some(result), ..running() }
+}
+
+/// A call that began in second 2, took half a second and succeeded.
+pub(super) fn call(call_id: &str, tool: &str) -> CallRecord {
+    CallRecord {
+        attempt: 1,
+        call_id: call_id.to_owned(),
+        tool: tool.to_owned(),
+        arguments: Some("{}".to_owned()),
+        plan: None,
+        approval_id: None,
+        begun_at: Some(at(2)),
+        ended_at: Some("2026-01-01T00:00:02.500Z".parse().expect("a time")),
+        status: CallStatus::Ok,
+        output: None,
+    }
 }

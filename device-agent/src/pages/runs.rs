@@ -10,23 +10,28 @@ use deskgate_protocol::management::{ListRuns, RunDetail, RunPage, ShowRun, StopR
 use deskgate_protocol::run::{Phase, Run, RunEvent, RunState};
 use serde::Deserialize;
 
-use super::approvals::{ApprovalCard, ApprovalPreview};
+use super::approvals::ApprovalCard;
 use super::auth::Visitor;
+use super::call_preview::CallPreview;
 use super::fields::{FormFields, older};
 use super::frame::{Frame, Section};
 use super::labels::{RunStateLabel, TimeLabel};
 use super::live::Topic;
 use super::overview::{Names, RunRow};
-use super::run_entries::{self, RunEntry};
+use super::run_calls::{self, ChangedFile};
+use super::run_entries::{self, RunEntry, RunTurn};
 use super::timeline::Timeline;
-use super::{PageError, Pages};
+use super::{PageError, Pages, markdown};
 use crate::local::{
-    ApprovalView, ErrorReply, ErrorReplyCode, Evidence, GetIdentity, ListApprovals, ModelFailure, OnDisk, OwnerFinding,
-    ReceiptVerdict, ReconcileRun, ShowEvidence, ShowModelFailure, ShowRunSpending, Spending,
+    ApprovalView, ErrorReply, ErrorReplyCode, Evidence, GetIdentity, ListApprovals, ListCalls, ModelFailure, OnDisk,
+    OwnerFinding, ReceiptVerdict, ReconcileRun, ShowEvidence, ShowModelFailure, ShowRunSpending, Spending, UnfinishedMessage,
 };
 
 /// How many runs one page shows.
 const RUNS_PER_PAGE: u32 = 50;
+
+/// How many bytes of an unfinished message are shown: its end.
+const MAX_WRITING_BYTES: usize = 16 * 1024;
 
 /// The filter of the list.
 ///
@@ -116,6 +121,41 @@ pub(super) async fn list(
     Ok(super::html(StatusCode::OK, &RunsPage { frame, rows, older, filter, names, problem }))
 }
 
+/// What the assistant of a run is writing.
+struct RunWriting {
+    run_id: RunId,
+    message: Option<UnfinishedMessage>,
+}
+
+impl RunWriting {
+    fn new(pages: &Pages, run_id: RunId) -> Self {
+        Self { run_id, message: pages.handler().writing(run_id) }
+    }
+
+    fn message_id(&self) -> &str {
+        self.message.as_ref().map_or("", |message| &message.message_id)
+    }
+
+    /// The end of it, as HTML.
+    fn html(&self) -> Option<String> {
+        let text = &self.message.as_ref()?.text;
+        let skipped = text.char_indices().map(|(place, _)| place).find(|place| text.len() - place <= MAX_WRITING_BYTES);
+        let (begin, mark) = skipped.filter(|place| *place > 0).map_or((0, ""), |place| (place, "… "));
+        Some(markdown::html(&format!("{mark}{}", &text[begin..])))
+    }
+}
+
+#[derive(Template)]
+#[template(path = "run-writing-alone.html")]
+struct RunWritingPart {
+    writing: RunWriting,
+}
+
+/// `GET /runs/{id}/writing`: the part of a run's page that changes with each word.
+pub(super) async fn writing(State(pages): State<Pages>, _: Visitor, Path(run_id): Path<RunId>) -> Response {
+    super::html(StatusCode::OK, &RunWritingPart { writing: RunWriting::new(&pages, run_id) })
+}
+
 #[derive(Template)]
 #[template(path = "run.html")]
 struct RunDetailPage {
@@ -123,6 +163,8 @@ struct RunDetailPage {
     row: RunRow,
     timeline: Timeline,
     entries: Vec<RunEntry>,
+    files: Vec<ChangedFile>,
+    writing: RunWriting,
     steps: Vec<EventRow>,
     calls: Vec<UnsettledCallRow>,
     failure: Option<ModelFailure>,
@@ -164,12 +206,17 @@ impl RunDetailPage {
         self.run().state == RunState::AwaitingReconciliation
     }
 
+    fn turns(&self) -> Vec<RunTurn<'_>> {
+        run_entries::turns(&self.entries)
+    }
+
     fn input(&self) -> Option<&str> {
         self.run().input.as_ref().map(|input| input.text.as_str())
     }
 
-    fn result(&self) -> Option<&str> {
-        self.run().result.as_ref().map(|result| result.text.as_str())
+    /// The answer, as HTML.
+    fn result(&self) -> Option<String> {
+        self.run().result.as_ref().map(|result| markdown::html(&result.text))
     }
 
     fn error(&self) -> Option<&str> {
@@ -226,13 +273,14 @@ pub(super) async fn show(
     visitor: Visitor,
     Path(run_id): Path<RunId>,
 ) -> Result<Response, PageError> {
-    let (mut frame, names, evidence, failure, spending, approvals, identity) = tokio::join!(
+    let (mut frame, names, evidence, failure, spending, approvals, records, identity) = tokio::join!(
         Frame::new(&pages, &visitor, Section::Runs, "Run"),
         Names::new(&pages),
         pages.handler().request(ShowEvidence { run_id }),
         pages.handler().request(ShowModelFailure { run_id }),
         pages.handler().request(ShowRunSpending { run_id }),
         pages.handler().request(ListApprovals { all: true, run_id: Some(run_id) }),
+        pages.handler().request(ListCalls { run_id }),
         pages.handler().request(GetIdentity {}),
     );
     let RunDetail { run, events } = pages.handler().manage(ShowRun { run_id, after: 0, wait_s: 0 }).await?;
@@ -243,12 +291,28 @@ pub(super) async fn show(
     let approvals = approvals.unwrap_or_default();
     let undone = approvals.iter().filter_map(UndoneCallRow::new).collect();
     let requests = approvals.into_iter().map(|view| ApprovalCard::new(view, &names)).collect();
-    let entries = run_entries::entries(&run, &events, requests);
+    let records = records.unwrap_or_default();
+    let files = run_calls::changed_files(&records);
+    let entries = run_entries::entries(&run, &events, requests, records);
     let steps = events.into_iter().map(EventRow::new).collect();
     let receipt = identity.ok().and_then(|identity| ReceiptVerdict::of(&run, &identity.fingerprint));
+    let writing = RunWriting::new(&pages, run_id);
     let row = names.row(run);
     frame.title = row.name();
-    let page = RunDetailPage { frame, row, timeline, entries, steps, calls, failure, spending, undone, receipt };
+    let page = RunDetailPage {
+        frame,
+        row,
+        timeline,
+        entries,
+        files,
+        writing,
+        steps,
+        calls,
+        failure,
+        spending,
+        undone,
+        receipt,
+    };
     Ok(super::html(StatusCode::OK, &page))
 }
 

@@ -31,6 +31,7 @@ const SETTINGS_FIELDS: &[&str] = &[
     "keep-runs",
     "keep-conversations",
     "keep-journal",
+    "keep-calls",
     "keep-log",
 ];
 
@@ -109,6 +110,7 @@ impl SettingsPage {
             "keep-runs" => "Ended runs",
             "keep-conversations" => "Conversations",
             "keep-journal" => "Answers in the journal",
+            "keep-calls" => "Tool calls",
             "keep-log" => "The agent's log",
             _ => "Theme",
         }

@@ -1,7 +1,7 @@
 //! The audit: an append-only list of approval requests, decisions, and calls that ran.
 //!
 //! Rows never change, not even by this program: triggers of the database refuse it, and refuse to delete rows younger
-//! than [`AUDIT_RETENTION`]. The audit holds digests, never arguments: those leave the disk with their run.
+//! than [`AUDIT_RETENTION`]. The audit holds digests, never arguments: those are kept for days only ([`super::calls`]).
 
 use std::time::Duration;
 

@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-pub use deskgate_definition::tool::{Plan, PlanPreview, PlannedCall};
+pub use deskgate_definition::tool::{EndedCall, Plan, PlanPreview, PlannedCall};
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::ToolKind;
@@ -21,7 +21,7 @@ use deskgate_protocol::run::Effects;
 use rusqlite::{Transaction, params};
 
 use super::approvals::{self, Approval, ApprovalState, ExpiryCondition};
-use super::receipts::calls;
+use super::calls;
 use super::time::{NOW, text_time};
 use super::{Error, Store, audit, intents, transcripts};
 
@@ -234,16 +234,17 @@ impl Ledger {
         self.store
             .durably(move |tx| {
                 intents::end(tx, run_id, attempt, &call_id, ok)?;
-                calls::ended(tx, run_id, attempt, &call_id, ok)
+                calls::noted(tx, run_id, attempt, &call_id, ok)
             })
             .await
     }
 
-    /// Queues the result of a call that only read. If it is lost, the receipt says that it is not known.
-    pub async fn note_read(&self, call_id: String, ok: bool) {
+    /// Queues the end of a call, also of one that was refused before it began. If it is lost, the owner knows less, and
+    /// the receipt says of a call that only read that its result is not known.
+    pub async fn end_call(&self, call: EndedCall) {
         let (run_id, attempt) = (self.run_id, self.attempt);
-        let note = move |tx: &Transaction<'_>| calls::ended(tx, run_id, attempt, &call_id, ok);
-        self.store.eventually("the result of a call that only read", note).await;
+        let work = move |tx: &Transaction<'_>| calls::ended(tx, run_id, attempt, &call);
+        self.store.eventually("the end of a tool call", work).await;
     }
 }
 

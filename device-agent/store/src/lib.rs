@@ -7,6 +7,7 @@
 pub mod approvals;
 pub mod audit;
 pub mod budgets;
+pub mod calls;
 mod error;
 #[cfg(test)]
 mod full_disk;
@@ -21,6 +22,7 @@ pub mod retention;
 mod schema;
 pub mod services;
 pub mod settings;
+mod shorten;
 pub mod spending;
 mod time;
 pub mod tool_lists;

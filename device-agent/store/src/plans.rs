@@ -1,7 +1,7 @@
 //! Query plans: statements must not read more as audit and requests grow over a year, because one thread serves all
 //! callers.
 
-use super::{Store, approvals, audit, ledger, receipts};
+use super::{Store, approvals, audit, calls, ledger, receipts};
 
 /// The query plan of a statement, from SQLite.
 async fn steps(store: &Store, sql: String) -> Vec<String> {
@@ -37,6 +37,8 @@ async fn no_statement_about_requests_or_the_audit_reads_all_of_them() {
         (audit::DELETE_OLD_ROWS_SQL.to_owned(), "audit_by_age"),
         (audit::DELETE_OLD_REQUESTS_SQL.to_owned(), "approval_by_age"),
         (receipts::DELETE_OLD_RECEIPTS_SQL.to_owned(), "receipt_by_age"),
+        (calls::delete_old_calls(), "run_call_by_age"),
+        (calls::forget_old_requests(), "approval_with_content"),
     ] {
         let steps = steps(&store, sql.clone()).await;
         let uses_index = |step: &String| step.contains("INDEX") && step.contains(index);

@@ -312,6 +312,19 @@ CREATE TABLE run_call (
 
 ALTER TABLE run_journal ADD COLUMN started_at INTEGER;
 ",
+    "
+-- Tool calls are kept for their owner when their run is settled: what each would do, and what came of it.
+ALTER TABLE run_call ADD COLUMN arguments TEXT;
+ALTER TABLE run_call ADD COLUMN plan TEXT;
+ALTER TABLE run_call ADD COLUMN output TEXT;
+ALTER TABLE run_call ADD COLUMN begun_at INTEGER;
+ALTER TABLE run_call ADD COLUMN ended_at INTEGER;
+ALTER TABLE run_call ADD COLUMN kept_from INTEGER NOT NULL DEFAULT 0;
+UPDATE run_call SET kept_from = (SELECT now FROM transcript_clock),
+    begun_at = iif(status = 'not_run', NULL, CAST(unixepoch('subsec') * 1000 AS INTEGER));
+CREATE INDEX run_call_by_age ON run_call (kept_from);
+CREATE INDEX approval_with_content ON approval (kept_from) WHERE arguments IS NOT NULL AND state <> 'waiting';
+",
 ];
 
 /// Checks, without a change, that the file has this program's schema.
@@ -368,5 +381,26 @@ mod tests {
         let sql = "SELECT said_at - now FROM transcript, transcript_clock";
         let age: i64 = connection.query_row(sql, [], |row| row.get(0)).expect("one message, one clock");
         assert_eq!(age, 0);
+    }
+
+    #[test]
+    fn a_call_that_began_under_an_earlier_version_has_begun() {
+        let mut connection = Connection::open_in_memory().expect("memory");
+        let before = MIGRATIONS.len() - 1;
+        for step in &MIGRATIONS[..before] {
+            connection.execute_batch(step).expect("as it was");
+        }
+        connection.pragma_update(None, "user_version", before as u32).expect("written");
+        connection
+            .execute_batch(
+                "INSERT INTO run_call (run_id, attempt, call_id, tool, args_sha256, status)
+                 VALUES ('run_1', 1, 'call_1_1', 'Read', '', 'unknown'), ('run_1', 1, 'call_1_2', 'Write', '', 'not_run');",
+            )
+            .expect("written");
+        migrate(&mut connection).expect("brought up to date");
+        let sql = "SELECT begun_at IS NOT NULL FROM run_call ORDER BY n";
+        let mut statement = connection.prepare(sql).expect("a statement");
+        let begun: Vec<bool> = statement.query_map([], |row| row.get(0)).expect("read").flatten().collect();
+        assert_eq!(begun, [true, false]);
     }
 }

@@ -1,19 +1,19 @@
-//! Deletes answers from the journal because their conversation was forgotten.
+//! Deletes what the device remembers of a conversation's runs because it was forgotten.
 
 use rusqlite::{Transaction, params};
 
-use crate::Error;
+use crate::{Error, calls};
 
 /// The replacement for the answer.
 pub(crate) const FORGOTTEN_TEXT: &str = "[This answer was forgotten with its conversation.]";
 
-/// Deletes the answers of a conversation's settled runs, up to a generation.
-pub(crate) fn withdraw_answers(tx: &Transaction<'_>, conversation: &str, generation: u32) -> Result<(), Error> {
+/// Deletes the answers of a conversation's settled runs, up to a generation, and their tool calls.
+pub(crate) fn withdraw_content(tx: &Transaction<'_>, conversation: &str, generation: u32) -> Result<(), Error> {
     tx.prepare_cached(
         "UPDATE past_run SET outcome = json_replace(outcome, '$.result.text', ?3),
                 bytes = length(json_replace(outcome, '$.result.text', ?3))
          WHERE conversation_id = ?1 AND generation <= ?2 AND outcome ->> '$.result.text' <> ?3",
     )?
     .execute(params![conversation, generation, FORGOTTEN_TEXT])?;
-    Ok(())
+    calls::forget_conversation(tx, conversation, generation)
 }

@@ -101,6 +101,7 @@ impl PagesFixture {
             commands: orders,
             launch: launch.clone(),
             health: HealthMonitor::default(),
+            pending_decisions: Default::default(),
             checking: CheckProgress::default(),
             keep_awake: watch::Sender::new(KeepAwake::default()),
             access_changes: watch::Sender::new(()),

@@ -74,8 +74,13 @@ async fn the_page_says_where_secrets_are_and_never_what_they_are() {
     assert!(!page.contains(key.lines().nth(1).expect("its text")));
 }
 
-const RETENTION_DAYS: [(&str, &str); 4] =
-    [("keep-runs", "30"), ("keep-conversations", "60"), ("keep-journal", "90"), ("keep-log", "10")];
+const RETENTION_DAYS: [(&str, &str); 5] = [
+    ("keep-runs", "30"),
+    ("keep-conversations", "60"),
+    ("keep-journal", "90"),
+    ("keep-calls", "30"),
+    ("keep-log", "10"),
+];
 
 #[tokio::test]
 async fn what_a_shorter_time_deletes_is_said_with_numbers_before_anything_is_deleted() {

@@ -3,6 +3,7 @@
 //! A tool's errors go to the assistant and the run continues. Only a [`ToolFailure`] ends the run: the workspace or the
 //! sandbox is gone. The text of a result is never interpreted.
 
+mod ended_call;
 mod planned_call;
 
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+pub use ended_call::EndedCall;
 pub use planned_call::PlannedCall;
 
 /// The size limit of a result's text, in bytes.

@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 
 use deskgate_assistant::{Message, ToolAnswer, ToolCall};
 use deskgate_definition::approvals::{GrantScope, OnDenial, RuleVerdict};
-use deskgate_definition::tool::{Plan, PlanPreview, PlannedCall, ToolFailure, ToolOutput, ToolResult};
+use deskgate_definition::tool::{EndedCall, Plan, PlanPreview, PlannedCall, ToolFailure, ToolOutput, ToolResult};
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::{ApprovalResolution, DeviceEvent, ToolKind, ToolStatus};
 use deskgate_protocol::ids::ApprovalId;
@@ -149,6 +149,19 @@ impl CurrentCall {
         TurnEffect::Emit(DeviceEvent::ToolStarted { call_id: call_id.clone(), tool: tool.clone(), kind: *kind })
     }
 
+    /// Keeps the call with its end, for the owner.
+    pub(super) fn kept(&self, output: &ToolOutput) -> TurnEffect {
+        let Self { call_id, tool, arguments, .. } = self;
+        TurnEffect::KeepCall(Box::new(EndedCall {
+            call_id: call_id.clone(),
+            tool: tool.clone(),
+            arguments: arguments.clone(),
+            output: output.text.clone(),
+            is_error: output.is_error,
+            is_unknown: output.is_unknown,
+        }))
+    }
+
     pub(super) fn completed(&self, status: ToolStatus) -> TurnEffect {
         let Self { call_id, tool, kind, .. } = self;
         TurnEffect::Emit(DeviceEvent::ToolCompleted {
@@ -262,7 +275,7 @@ impl Turn {
                 self.tool_finished(work, current, result)
             }
             (CallStep::Noting(output), TurnEvent::Noted) => match output.is_outdated && current.approved.is_some() {
-                true => self.outdated(work, current),
+                true => self.outdated(work, current, &output),
                 false => self.completed(work, current, output),
             },
             (CallStep::Deciding(_, approval_id), TurnEvent::NotWritten) => {
@@ -387,7 +400,10 @@ impl Turn {
     fn refused(&mut self, work: CallQueue, current: CurrentCall, said: String, code: RunErrorCode) -> Vec<TurnEffect> {
         match self.rules.on_denial {
             OnDenial::TellAssistant => self.answered(work, current, ToolOutput::error(said)),
-            OnDenial::EndRun => self.fail(code),
+            OnDenial::EndRun => {
+                let kept = current.kept(&ToolOutput::error(said));
+                std::iter::once(kept).chain(self.fail(code)).collect()
+            }
         }
     }
 
@@ -409,7 +425,8 @@ impl Turn {
             }
             Ok(output) => self.completed(work, current, output),
             Err(gone) => {
-                let mut effects = vec![current.completed(ToolStatus::Error)];
+                let output = ToolOutput::error(gone.to_string());
+                let mut effects = vec![current.kept(&output), current.completed(ToolStatus::Error)];
                 effects.extend(self.fail(match gone {
                     ToolFailure::WorkspaceGone => RunErrorCode::ToolError,
                     ToolFailure::SandboxUnavailable => RunErrorCode::SandboxUnavailable,
@@ -431,13 +448,16 @@ impl Turn {
         current: CurrentCall,
         output: ToolOutput,
     ) -> Vec<TurnEffect> {
+        let kept = current.kept(&output);
         let ToolOutput { text, attachments, is_error, .. } = output;
         work.answers[current.index] = Some(ToolAnswer { call_id: current.asked_as, text, attachments, is_error });
-        if work.current.is_none() {
-            return self.next_tool(work);
-        }
-        self.state = TurnState::Working(work);
-        self.ask_if_held()
+        let next = if work.current.is_none() {
+            self.next_tool(work)
+        } else {
+            self.state = TurnState::Working(work);
+            self.ask_if_held()
+        };
+        std::iter::once(kept).chain(next).collect()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use deskgate_assistant::{ModelError, ModelEvent, ModelRequest};
-use deskgate_definition::tool::{Plan, PlannedCall, ToolOutput, ToolResult};
+use deskgate_definition::tool::{EndedCall, Plan, PlannedCall, ToolOutput, ToolResult};
 use deskgate_definition::{BudgetScope, ExpectedCall, Spending};
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::control::{DeviceEvent, MessageDelta};
@@ -86,6 +86,8 @@ pub(crate) enum TurnEffect {
         call_id: String,
         ok: bool,
     },
+    /// Keep a call with its end, for the owner.
+    KeepCall(Box<EndedCall>),
     Emit(DeviceEvent),
     /// A piece of the message; it has a value only now.
     Say(MessageDelta),

@@ -86,14 +86,20 @@ impl Turn {
 
     /// An approved call that began and did nothing, because its file had changed at that moment. It is planned again as a
     /// call of its own: the journal has the end of this one.
-    pub(super) fn outdated(&mut self, work: CallQueue, mut current: CurrentCall) -> Vec<TurnEffect> {
-        let completed = current.completed(ToolStatus::Error);
+    pub(super) fn outdated(
+        &mut self,
+        work: CallQueue,
+        mut current: CurrentCall,
+        output: &ToolOutput,
+    ) -> Vec<TurnEffect> {
+        let ends = [current.kept(output), current.completed(ToolStatus::Error)];
         current.outdated += 1;
         if current.outdated > MAX_ASKED_ANEW {
-            return std::iter::once(completed).chain(self.changes_too_often(work, current)).collect();
+            return ends.into_iter().chain(self.changes_too_often(work, current)).collect();
         }
         current.call_id = self.call_id();
-        vec![completed, self.plan_again(work, current)]
+        let plan = self.plan_again(work, current);
+        ends.into_iter().chain([plan]).collect()
     }
 
     fn changes_too_often(&mut self, work: CallQueue, current: CurrentCall) -> Vec<TurnEffect> {

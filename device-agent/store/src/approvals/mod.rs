@@ -117,7 +117,7 @@ pub struct Approval {
     pub endpoint_id: EndpointId,
     /// ... and its name.
     pub service: String,
-    /// The subject for whom the application submitted it; absent once the run is settled.
+    /// The subject for whom the application submitted it; absent once its time is over.
     #[serde(default)]
     pub subject: Option<String>,
     /// The call's identifier within the run.
@@ -128,7 +128,7 @@ pub struct Approval {
     pub kind: ToolKind,
     /// The digest that the decision is bound to.
     pub digest: String,
-    /// The exact arguments for the tool; absent once the run is settled.
+    /// The exact arguments for the tool; absent once their time is over.
     pub arguments: Option<Value>,
     /// The call's plan; absent likewise.
     pub plan: Option<Plan>,
@@ -327,13 +327,6 @@ pub(super) fn set_followed(tx: &Transaction<'_>, approval_id: ApprovalId, by: &s
 pub(super) fn set_not_done(tx: &Transaction<'_>, approval_id: ApprovalId, why: &str) -> Result<(), Error> {
     tx.prepare_cached("UPDATE approval SET not_done = ?2 WHERE approval_id = ?1")?
         .execute(params![approval_id.to_string(), why])?;
-    Ok(())
-}
-
-/// Deletes the content of a settled run's requests.
-pub(super) fn forget_content(tx: &Transaction<'_>, run_id: RunId) -> Result<(), Error> {
-    tx.prepare_cached("UPDATE approval SET arguments = NULL, plan = NULL, why = '', subject = NULL WHERE run_id = ?1")?
-        .execute([run_id.to_string()])?;
     Ok(())
 }
 

@@ -223,15 +223,23 @@ async fn the_audit_only_grows_until_it_is_old() {
 }
 
 #[tokio::test]
-async fn what_a_request_was_about_and_for_whom_leaves_the_disk_with_its_run() {
+async fn what_a_request_was_about_and_for_whom_outlives_its_run_for_its_own_time() {
     let (_home, store, ledger) = disk().await;
     let (id, _) = ledger.ask(call(1), asking(LONG_EXPIRY)).await.expect("asked");
     let read = async || store.approvals().get(id).await.expect("readable").expect("kept");
-    assert_eq!(read().await.subject.as_deref(), Some("customer-91"));
     store.journal().forget(ledger.run_id, 1).await.expect("settled");
-    let Approval { subject, arguments, plan, why, state, .. } = read().await;
+    assert_eq!(read().await.state, ApprovalState::Withdrawn);
+    let days = async |days: u32| {
+        let sql = "UPDATE transcript_clock SET now = now + ?1 * 86400";
+        store.lazily(move |tx| Ok(tx.execute(sql, [days])?)).await.expect("time passes");
+        store.forget_old_calls().await.expect("looked");
+    };
+    days(30).await;
+    assert_eq!(read().await.subject.as_deref(), Some("customer-91"));
+    assert_eq!(read().await.arguments, Some(json!({ "text": 1 })));
+    days(1).await;
+    let Approval { subject, arguments, plan, why, .. } = read().await;
     assert_eq!((subject, arguments, plan, why.as_str()), (None, None, None, ""));
-    assert_eq!(state, ApprovalState::Withdrawn);
 }
 
 #[tokio::test]

@@ -490,7 +490,6 @@ fn forget(tx: &Transaction<'_>, run_id: RunId, attempt: u32) -> Result<(), Error
     let n = tx.last_insert_rowid();
     withdrawn::withdraw_late(tx, run_id)?;
     approvals::withdraw_all(tx, Some(run_id))?;
-    approvals::forget_content(tx, run_id)?;
     intents::forget(tx, run_id)?;
     let gone = tx.prepare_cached("DELETE FROM run_journal WHERE run_id = ?1 AND attempt = ?2")?.execute(key)?;
     if gone > 0 && n % TRIM_INTERVAL_RUNS == 0 {

@@ -8,7 +8,7 @@ use rusqlite::{OptionalExtension, Row, Transaction, params};
 use super::{MAX_REMEMBERED_OUTCOMES, REMEMBERED_SECONDS};
 use crate::settings::{GATEWAY_KEPT_SECONDS_SQL, kept_seconds};
 use crate::transcripts;
-use crate::withdrawal::{FORGOTTEN_TEXT, withdraw_answers};
+use crate::withdrawal::{FORGOTTEN_TEXT, withdraw_content};
 use crate::{Error, Journal, RetentionSettings};
 
 /// The replacement for an answer whose retention time is over.
@@ -73,5 +73,5 @@ pub(super) fn withdraw_late(tx: &Transaction<'_>, run_id: RunId) -> Result<(), E
         )?
         .query_row([run_id.to_string()], |row| Ok((row.get::<_, String>(0)?, row.get(1)?)))
         .optional()?;
-    closed.map_or(Ok(()), |(conversation, generation)| withdraw_answers(tx, &conversation, generation))
+    closed.map_or(Ok(()), |(conversation, generation)| withdraw_content(tx, &conversation, generation))
 }

@@ -4,7 +4,6 @@
 //! outcome. Rows never change: triggers of the database refuse it, and refuse to delete the newest and those younger than
 //! [`AUDIT_RETENTION`](super::audit::AUDIT_RETENTION).
 
-pub(super) mod calls;
 #[cfg(test)]
 mod tests;
 
@@ -20,7 +19,7 @@ use deskgate_protocol::run::Outcome;
 use rusqlite::{OptionalExtension, Transaction, params};
 
 use super::time::text_time;
-use super::{Error, Store, intents};
+use super::{Error, Store, calls, intents};
 
 pub(super) const DELETE_OLD_RECEIPTS_SQL: &str =
     "DELETE FROM receipt WHERE kept_from < (SELECT now FROM transcript_clock) - ?1
@@ -97,7 +96,7 @@ impl<'a> Chain<'a> {
         let offer: Offer = serde_json::from_str(&offer).map_err(uncanonical)?;
         let started_at = started_at.map(|text| text.parse().map_err(|_| Error::damaged("a time")(text))).transpose()?;
         let effects = intents::effects(self.tx, run_id)?;
-        let calls = calls::list(self.tx, run_id)?;
+        let calls = calls::facts(self.tx, run_id)?;
         let facts = OutcomeFacts::of(outcome, effects, decided_by, calls, started_at, Timestamp::now());
         let entry = ReceiptEntry::Outcome(facts.map_err(uncanonical)?);
         self.add(self.facts(&offer)?, entry, "outcome", "").map(Some)
@@ -157,6 +156,6 @@ fn application(tx: &Transaction<'_>, endpoint_id: EndpointId) -> Result<Option<A
     app_id.map(|text| text.parse().map_err(|_| Error::damaged("a service")("its application".to_owned()))).transpose()
 }
 
-fn uncanonical(error: serde_json::Error) -> Error {
+pub(super) fn uncanonical(error: serde_json::Error) -> Error {
     Error::damaged("an offer or an outcome")(error.to_string())
 }

@@ -11,7 +11,7 @@ use super::*;
 use crate::approvals::Decision;
 use crate::journal::reconcile::OwnerFinding;
 use crate::journal::{StartOutcome, TakeOutcome};
-use crate::ledger::{IntentBasis, Plan, PlanPreview, PlannedCall, RequestDetails};
+use crate::ledger::{EndedCall, IntentBasis, Plan, PlanPreview, PlannedCall, RequestDetails};
 
 fn signer() -> ReceiptSigner {
     ReceiptSigner::from_seed([7; 32])
@@ -141,7 +141,15 @@ async fn the_receipt_of_a_run_names_its_calls_with_what_the_owner_decided() {
     store.journal().start(offer.run_id, 1).await.expect("started");
     let ledger = store.ledger(offer.run_id, 1);
     ledger.begin(call("read", ToolKind::Read), IntentBasis::Rules).await.expect("begun");
-    ledger.note_read("read".to_owned(), false).await;
+    let ended = EndedCall {
+        call_id: "read".to_owned(),
+        tool: "Read".to_owned(),
+        arguments: call("read", ToolKind::Read).arguments,
+        output: "There is no such file.".to_owned(),
+        is_error: true,
+        is_unknown: false,
+    };
+    ledger.end_call(ended).await;
     let (approved, _) = ledger.ask(call("yes", ToolKind::Write), asking()).await.expect("asked");
     store.approvals().decide(approved, Decision::Once, "anna").await.expect("decided");
     ledger.begin(call("yes", ToolKind::Write), IntentBasis::Approval(approved)).await.expect("begun");

@@ -13,7 +13,6 @@
 
 mod clock;
 pub(super) use clock::moment;
-mod shorten;
 
 use std::time::Duration;
 
@@ -25,7 +24,7 @@ use rusqlite::{OptionalExtension, Transaction, params};
 use serde::de::DeserializeOwned;
 
 use super::settings::{GATEWAY_KEPT_SECONDS_SQL, kept_seconds};
-use super::{Error, Store, withdrawal};
+use super::{Error, Store, shorten, withdrawal};
 use crate::RetentionSettings;
 
 /// How many stored bytes of a generation are kept and seen: the newest, and always the newest exchange.
@@ -184,7 +183,7 @@ impl Transcripts {
                     ),
                     key,
                 )?;
-                withdrawal::withdraw_answers(tx, &conversation.to_string(), generation)
+                withdrawal::withdraw_content(tx, &conversation.to_string(), generation)
             })
             .await
     }
@@ -278,7 +277,7 @@ fn forget_silent(tx: &Transaction<'_>) -> Result<(), Error> {
         .collect::<Result<_, _>>()?;
     for conversation in silent {
         tx.execute("DELETE FROM transcript WHERE conversation_id = ?1", [&conversation])?;
-        withdrawal::withdraw_answers(tx, &conversation, u32::MAX)?;
+        withdrawal::withdraw_content(tx, &conversation, u32::MAX)?;
     }
     Ok(())
 }

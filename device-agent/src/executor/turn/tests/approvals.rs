@@ -41,6 +41,39 @@ pub(super) fn told(turn: &Turn) -> String {
     }
 }
 
+/// The calls that an event lets the turn keep, in words.
+fn keeps(turn: &mut Turn, event: TurnEvent) -> Vec<String> {
+    let effects = turn.on(event, SECOND);
+    effects.iter().filter(|effect| matches!(effect, TurnEffect::KeepCall(_))).map(words).collect()
+}
+
+#[test]
+fn a_call_is_kept_when_it_ends_and_when_it_is_refused_with_what_the_model_is_told() {
+    let mut turn = turn(9);
+    after(&mut turn, [TurnEvent::Started, calls("Read"), ends()]);
+    let result = Ok(ToolOutput::error("no such file"));
+    let finished = TurnEvent::ToolFinished { call_id: "call_2_1".to_owned(), result };
+    assert_eq!(keeps(&mut turn, finished), ["keep Read \"no such file\""]);
+
+    let mut turn = asking(OnDenial::TellAssistant);
+    assert!(keeps(&mut turn, TurnEvent::Answered(ApprovalAnswer::Once)).is_empty(), "it has not begun");
+    let gone = TurnEvent::Planned(Err(ToolOutput::error("the text is gone")));
+    assert_eq!(keeps(&mut turn, gone), ["keep Write \"the text is gone\""]);
+
+    for on_denial in [OnDenial::TellAssistant, OnDenial::EndRun] {
+        let mut turn = asking(on_denial);
+        let denied = TurnEvent::Answered(ApprovalAnswer::Denied { reason: Some("Not now.".to_owned()) });
+        assert_eq!(keeps(&mut turn, denied), ["keep Write \"The owner did not allow this call, and says: Not now.\""]);
+    }
+
+    let mut turn = held(OnDenial::TellAssistant);
+    for event in [TurnEvent::Started, calls("Read"), ends()] {
+        on(&mut turn, event);
+    }
+    let denied = keeps(&mut turn, TurnEvent::Planned(Ok(plan("keys"))));
+    assert!(denied[0].starts_with("keep Read \"The owner's rules"), "{denied:?}");
+}
+
 #[test]
 fn a_yes_lets_the_call_run_once_it_was_planned_anew_and_is_in_the_journal() {
     let mut turn = asking(OnDenial::TellAssistant);

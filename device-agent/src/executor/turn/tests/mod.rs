@@ -74,7 +74,12 @@ fn on(turn: &mut Turn, event: TurnEvent) -> Vec<TurnEffect> {
         }
         (event, _) => event,
     };
-    turn.on(event, SECOND)
+    acts(turn.on(event, SECOND))
+}
+
+/// The effects but for what is kept of ended calls, which has a test of its own.
+fn acts(effects: Vec<TurnEffect>) -> Vec<TurnEffect> {
+    effects.into_iter().filter(|effect| !matches!(effect, TurnEffect::KeepCall(_))).collect()
 }
 
 fn with_its_steps(turn: &mut Turn, event: TurnEvent) -> Vec<TurnEffect> {
@@ -87,7 +92,7 @@ fn with_its_steps(turn: &mut Turn, event: TurnEvent) -> Vec<TurnEffect> {
             _ => return effects,
         };
         effects.pop();
-        effects.extend(turn.on(next, SECOND));
+        effects.extend(acts(turn.on(next, SECOND)));
     }
 }
 
@@ -110,6 +115,7 @@ fn words(effect: &TurnEffect) -> String {
         TurnEffect::Begin { call, basis: CallBasis::Approval(_) } => format!("begin {} by approval", call.tool),
         TurnEffect::Begin { call, basis: CallBasis::Grant(_) } => format!("begin {} by a grant", call.tool),
         TurnEffect::Note { ok, .. } => format!("note {ok}"),
+        TurnEffect::KeepCall(call) => format!("keep {} {:?}", call.tool, call.output),
         TurnEffect::Emit(DeviceEvent::ToolStarted { call_id, tool, .. }) => format!("{call_id} {tool} started"),
         TurnEffect::Emit(DeviceEvent::ToolCompleted { call_id, tool, status, .. }) => {
             format!("{call_id} {tool} completed {status:?}")

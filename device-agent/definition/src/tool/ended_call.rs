@@ -1,0 +1,20 @@
+//! A call with its end: what its owner can read later.
+
+use serde_json::Value;
+
+/// A call that has its result, or that was refused before it began.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EndedCall {
+    /// Unique within the run.
+    pub call_id: String,
+    /// The tool's name.
+    pub tool: String,
+    /// The exact arguments for the tool.
+    pub arguments: Value,
+    /// What the model is told of it.
+    pub output: String,
+    /// Whether it failed. Says nothing of a call that did not begin.
+    pub is_error: bool,
+    /// Whether nobody knows what it did.
+    pub is_unknown: bool,
+}
