@@ -19,6 +19,11 @@ use super::{PageError, Pages};
 use crate::local::{ApprovalState, ApprovalView, DecideApproval, Decision, ListApprovals, PlanPreview};
 use deskgate_program::visible;
 
+/// Characters of a reason in the list.
+const MAX_REASON_CHARS: usize = 60;
+/// With fewer seconds left, a request stands out.
+const URGENT_S: i64 = 300;
+
 /// The filter of the list.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct ApprovalsQuery {
@@ -40,7 +45,9 @@ struct ApprovalsPage {
 /// One request.
 pub(super) struct ApprovalCard {
     pub(super) view: ApprovalView,
-    application: String,
+    pub(super) application: String,
+    /// The page of its service.
+    service_page: Option<String>,
     pub(super) asked: ApprovalPreview,
 }
 
@@ -83,10 +90,41 @@ impl ApprovalCard {
             _ => ApprovalPreview::Gone,
         };
         let application = view.app_id.map_or_else(|| "unknown".to_owned(), |app_id| names.application(app_id));
-        Self { view, application, asked }
+        let service_page = names.service_page(view.approval.endpoint_id);
+        Self { view, application, service_page, asked }
     }
 
-    fn tool(&self) -> String {
+    /// The icon of its tool.
+    fn icon(&self) -> &'static str {
+        match self.view.approval.tool.as_str() {
+            "Read" => "file",
+            "Grep" => "grep",
+            "Glob" => "folder",
+            "Edit" | "Write" => "edit",
+            "Bash" => "terminal",
+            "Fetch" => "connection",
+            // Those of servers elsewhere.
+            _ => "webhook",
+        }
+    }
+
+    /// For whom the application asked.
+    fn subject(&self) -> Option<String> {
+        self.view.approval.subject.as_deref().map(visible::line)
+    }
+
+    /// How its reason begins.
+    fn begins(&self) -> String {
+        visible::first_words(&self.view.approval.why, MAX_REASON_CHARS)
+    }
+
+    /// Whether it expires soon.
+    fn is_urgent(&self) -> bool {
+        let left = self.view.approval.expires_at.0.as_second() - Timestamp::now().0.as_second();
+        self.waits() && left < URGENT_S
+    }
+
+    pub(super) fn tool(&self) -> String {
         visible::line(&self.view.approval.tool)
     }
 

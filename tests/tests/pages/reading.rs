@@ -26,13 +26,13 @@ async fn runs_are_named_by_what_was_asked_and_a_conversation_reads_as_what_was_s
     let page = browser.signed_in(&device).await;
     let mut judge = AccessibilityChecker::of("reading");
     page.goto("/runs").await;
-    assert_eq!(page.text(&format!("#row-{run_id} .asked")).await, FIRST_WORDS);
+    assert_eq!(page.text(&format!("#row-{run_id} .what")).await, FIRST_WORDS);
     assert!(!page.text("main table").await.contains("run_"), "nobody has to read identifiers");
     page.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text; }").await;
     page.click(&format!("#row-{run_id} button.id")).await;
     assert_eq!(page.evaluate("window.copied").await, json!(run_id), "the whole identifier");
     judge.judge(&page, "runs").await;
-    page.click(&format!("#row-{run_id} .asked a")).await;
+    page.click(&format!("#row-{run_id} .what a")).await;
     page.wait_for_visible("h1 >> text=How many are in stock?").await;
     assert_eq!(page.evaluate("document.querySelector('#state button.id').title").await, json!(run_id));
 
