@@ -3,7 +3,7 @@
 
 const byId = (id) => document.getElementById(id);
 // The pages lie below a path of their own.
-const ours = (page) => new URL(page, document.querySelector("header .name").href);
+const ours = (page) => new URL(page, document.querySelector(".brand").href);
 const say = (text) => { const place = byId("said"); if (place) place.textContent = text; };
 
 // A launch link sends its code by itself, but not while a browser only loads the page ahead.
@@ -43,6 +43,17 @@ document.addEventListener("click", async (event) => {
     event.preventDefault();
     byId("dialog").close();
   }
+});
+
+// An open menu closes when something else is clicked, and by Escape.
+document.addEventListener("click", (event) => {
+  for (const menu of document.querySelectorAll(".menu[open]")) if (!menu.contains(event.target)) menu.open = false;
+});
+document.addEventListener("keydown", (event) => {
+  const menu = event.key === "Escape" && event.target.closest(".menu[open]");
+  if (!menu) return;
+  menu.open = false;
+  menu.querySelector("summary").focus();
 });
 
 // What takes long says so. Only after the form was sent: a disabled button sends nothing of itself.
@@ -100,8 +111,11 @@ async function refresh(topics) {
   if (!fresh) return;
   await released;
   // The address of a form that failed may show another page, too.
-  const same = fresh.querySelector("h1")?.textContent === document.querySelector("h1")?.textContent;
+  const same = fresh.querySelector("main")?.dataset.page === document.querySelector("main")?.dataset.page;
   if (same) document.title = fresh.title;
+  const [mark, markNow] = [document, fresh].map((page) => page.querySelector("link[rel=icon]"));
+  if (mark.getAttribute("href") !== markNow.getAttribute("href")) mark.replaceWith(markNow);
+  showRequest(fresh);
   for (const part of parts) {
     const now = fresh.getElementById(part.id);
     const holds = part.contains(document.activeElement);
@@ -121,7 +135,6 @@ async function refresh(topics) {
   }
   if (same) addNew(fresh);
   hideWritten();
-  showHere();
 }
 
 // What is being written has an address of its own, because it changes with each word.
@@ -210,21 +223,35 @@ function take(form, fresh) {
   }
 }
 
-// In a narrow window the bar of pages begins with the one that is open.
-function showHere() {
-  const here = document.querySelector("nav [aria-current]");
-  if (here) here.closest("ul").scrollLeft = here.offsetLeft;
+// The inbox shows the request that the address names, or else the first one.
+function showRequest(page) {
+  const inbox = page.querySelector("[data-inbox]");
+  if (!inbox) return null;
+  const cards = [...inbox.querySelectorAll("[data-card]")];
+  const named = cards.find((card) => `#${card.id}` === location.hash);
+  const here = named ?? cards[0];
+  inbox.classList.add("picks");
+  inbox.classList.toggle("chosen", Boolean(named));
+  for (const card of cards) card.classList.toggle("here", card === here);
+  for (const link of inbox.querySelectorAll(":scope > ul a")) {
+    if (link.getAttribute("href") === `#${here.id}`) link.setAttribute("aria-current", "true");
+    else link.removeAttribute("aria-current");
+  }
+  return named;
 }
-showHere();
-addEventListener("resize", showHere);
+showRequest(document);
+addEventListener("hashchange", () => showRequest(document)?.focus());
 
 // One stream for the whole tab.
 if (document.body.hasAttribute("data-live-pages")) {
   let wanted = new Set();
   let timer = null;
   let lost = null;
-  const show = (text) => { const place = byId("live"); if (place) place.textContent = text; };
-  const state = () => show(lost ? `Not live since ${lost}. Trying to reconnect.` : "● live");
+  const show = (text, tone) => {
+    byId("live").textContent = text;
+    byId("live").parentElement.className = `live state ${tone}`;
+  };
+  const state = () => (lost ? show(`Not live since ${lost}. Trying to reconnect.`, "attention") : show("Live", "good"));
   // One refresh at a time: of two, the older could come last, or the newer find its parts replaced.
   const want = (topic) => {
     wanted.add(topic);
@@ -241,7 +268,7 @@ if (document.body.hasAttribute("data-live-pages")) {
   // What somebody is writing stays, so that it can be copied.
   const leave = () => {
     if (!document.activeElement.matches("input, textarea, select")) { location.replace(location.pathname + location.search); return; }
-    show("Signed out. Open these pages again with: deskgate open");
+    show("Signed out. Open these pages again with: deskgate open", "attention");
     say("Signed out");
   };
   const connect = () => {
@@ -290,14 +317,18 @@ document.addEventListener("keydown", (event) => {
     return;
   }
   const cards = [...document.querySelectorAll("[data-card]")];
-  const here = cards.findIndex((card) => card.contains(document.activeElement));
+  const here = cards.findIndex((card) => card.classList.contains("here"));
+  const show = (card) => { if (`#${card.id}` === location.hash) card.focus(); else location.hash = card.id; };
+  // The first key that moves goes to the request that is shown.
+  const chosen = cards[here]?.contains(document.activeElement);
   switch (event.key) {
     case "/": if (document.querySelector("[data-search]")) { event.preventDefault(); document.querySelector("[data-search]").focus(); } break;
     case "?": document.querySelector("[data-help]")?.click(); break;
     case "g": goes = true; setTimeout(() => { goes = false; }, 1500); break;
-    case "j": cards[Math.min(here + 1, cards.length - 1)]?.focus(); break;
-    case "k": cards[Math.max(here - 1, 0)]?.focus(); break;
-    case "d": cards[here]?.querySelector("[data-deny]")?.click(); break;
+    case "j": if (cards.length) show(cards[chosen ? Math.min(here + 1, cards.length - 1) : here]); break;
+    case "k": if (cards.length) show(cards[chosen ? Math.max(here - 1, 0) : here]); break;
+    // Nothing is denied by a key that was meant for something else.
+    case "d": if (chosen) cards[here].querySelector("[data-deny]")?.click(); break;
     // Two keys, never one: this one only leads to the button.
     case "a": cards[here]?.querySelector("[data-allow]")?.focus(); break;
   }

@@ -127,7 +127,7 @@ impl BrowserPage {
     /// Signs in to a device's pages by a fresh link.
     pub async fn enter(&self, device: &TestDevice) {
         self.goto(&device.page_link().await).await;
-        self.wait_for_visible("h1 >> text=Overview").await;
+        self.wait_for_visible(".side [aria-current] >> text=Overview").await;
     }
 
     /// Opens an address, or a path within the path of the pages that are shown. Returns the status.

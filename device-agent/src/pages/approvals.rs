@@ -12,13 +12,18 @@ use super::auth::Visitor;
 use super::call_preview::CallPreview;
 use super::fields::FormFields;
 use super::frame::{Frame, Section};
-use super::labels::{DurationText, Shape, TimeLabel};
+use super::labels::{DurationText, Shape, TimeLabel, tool_icon};
 use super::live::Topic;
 use super::overview::Names;
 use super::wait_times::WaitTimes;
 use super::{PageError, Pages};
 use crate::local::{ApprovalState, ApprovalView, DecideSoon, Decision, ListApprovals, UNDO_TIME, UndoDecision};
 use deskgate_program::visible;
+
+/// Characters of a reason in the list.
+const MAX_REASON_CHARS: usize = 60;
+/// With fewer seconds left, a request stands out.
+const URGENT_S: i64 = 300;
 
 /// The filter of the list.
 #[derive(Debug, Default, Deserialize)]
@@ -43,7 +48,9 @@ struct ApprovalsPage {
 /// One request.
 pub(super) struct ApprovalCard {
     pub(super) view: ApprovalView,
-    application: String,
+    pub(super) application: String,
+    /// The page of its service.
+    service_page: Option<String>,
     pub(super) asked: CallPreview,
 }
 
@@ -52,10 +59,32 @@ impl ApprovalCard {
         let arguments = view.approval.arguments.as_ref().map(ToString::to_string);
         let asked = CallPreview::new(view.approval.plan.as_ref(), arguments.as_deref());
         let application = view.app_id.map_or_else(|| "unknown".to_owned(), |app_id| names.application(app_id));
-        Self { view, application, asked }
+        let service_page = names.service_page(view.approval.endpoint_id);
+        Self { view, application, service_page, asked }
     }
 
-    fn tool(&self) -> String {
+    /// The icon of its tool.
+    fn icon(&self) -> &'static str {
+        tool_icon(&self.view.approval.tool)
+    }
+
+    /// For whom the application asked.
+    fn subject(&self) -> Option<String> {
+        self.view.approval.subject.as_deref().map(visible::line)
+    }
+
+    /// How its reason begins.
+    fn begins(&self) -> String {
+        visible::first_words(&self.view.approval.why, MAX_REASON_CHARS)
+    }
+
+    /// Whether it expires soon.
+    fn is_urgent(&self) -> bool {
+        let left = self.view.approval.expires_at.0.as_second() - Timestamp::now().0.as_second();
+        self.waits() && left < URGENT_S
+    }
+
+    pub(super) fn tool(&self) -> String {
         visible::line(&self.view.approval.tool)
     }
 

@@ -38,7 +38,7 @@ impl BudgetBar {
     pub(super) fn shape(&self) -> Shape {
         match self.level {
             BudgetLevel::Open => Shape::Good,
-            BudgetLevel::NearlySpent => Shape::Waiting,
+            BudgetLevel::NearlySpent => Shape::Paused,
             BudgetLevel::Reached => Shape::Bad,
         }
     }

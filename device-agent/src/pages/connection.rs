@@ -13,6 +13,7 @@ use super::auth::Visitor;
 use super::fields::FormFields;
 use super::form_errors::{FormErrors, failed, without_secrets};
 use super::frame::{Frame, Section};
+use super::hops::{self, Hop};
 use super::labels::{Shape, TimeLabel};
 use super::live::Topic;
 use super::qr_code::QrImage;
@@ -20,7 +21,7 @@ use super::{PageError, Pages};
 use crate::local::{
     AccountStatus, AccountView, CancelSignIn, ConnectStage, ConnectionTestResult, DiscardConnection, DropHostKeys,
     ErrorReply, ErrorReplyCode, GetAccount, GetConnection, GetHostKeys, GetIdentity, GetSettings, HostKeys,
-    HostKeysView, LineView, SaveConnection, SignIn, SignInPrompt, SignOut, TestConnection,
+    HostKeysView, LineView, ListServices, SaveConnection, SignIn, SignInPrompt, SignOut, TestConnection,
 };
 use crate::settings::{ConnectionEdit, ConnectionSettings, Mode};
 
@@ -53,6 +54,8 @@ fn mode(text: &str) -> Option<Mode> {
 #[template(path = "connection.html")]
 struct ConnectionPage {
     frame: Frame,
+    /// The stations of a request's path.
+    hops: Vec<Hop>,
     mode: Mode,
     connection: ConnectionSettings,
     fields: FormFields,
@@ -69,8 +72,9 @@ struct ConnectionPage {
 impl ConnectionPage {
     async fn new(pages: &Pages, visitor: &Visitor, mode: Option<Mode>) -> Result<Self, PageError> {
         let handler = pages.handler();
-        let (frame, connection, identity, settings, account, host_keys) = tokio::join!(
+        let (frame, services, connection, identity, settings, account, host_keys) = tokio::join!(
             Frame::new(pages, visitor, Section::Connection, "Connection"),
+            handler.request(ListServices {}),
             handler.request(GetConnection {}),
             handler.request(GetIdentity {}),
             handler.request(GetSettings {}),
@@ -81,6 +85,7 @@ impl ConnectionPage {
         let saved = |name: &str| secrets.iter().any(|place| place.saved && place.path.ends_with(name));
         let mode = mode.unwrap_or(connection.mode);
         Ok(Self {
+            hops: hops::of(&frame, &services.unwrap_or_default()),
             frame,
             mode,
             fields: written(&connection, mode),

@@ -15,7 +15,7 @@ use super::fields::FormFields;
 use super::frame::{Frame, Section};
 use super::labels::{Shape, TimeLabel};
 use super::live::Topic;
-use super::overview::{Names, RunRow};
+use super::overview::{Names, RunRow, SHORT_ID_CHARS};
 use super::{PageError, Pages, markdown};
 use crate::local::{ErrorReply, ErrorReplyCode};
 
@@ -50,6 +50,12 @@ impl ConversationRow {
 
     fn key(&self) -> String {
         visible::line(&self.own.conversation.conversation_key)
+    }
+
+    /// The end of its identifier.
+    fn short_id(&self) -> String {
+        let id = self.own.conversation.conversation_id.to_string();
+        id[id.len().saturating_sub(SHORT_ID_CHARS)..].to_owned()
     }
 
     fn subject(&self) -> String {

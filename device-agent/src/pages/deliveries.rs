@@ -186,8 +186,9 @@ impl AttemptRow {
         came(status_code, error_code).unwrap_or_else(|| unknown.to_owned())
     }
 
-    fn good(&self) -> bool {
-        self.attempt.status_code.is_some_and(|status| (200..300).contains(&status))
+    fn shape(&self) -> Shape {
+        let good = self.attempt.status_code.is_some_and(|status| (200..300).contains(&status));
+        if good { Shape::Good } else { Shape::Bad }
     }
 
     fn answer(&self) -> Option<&str> {

@@ -1,9 +1,9 @@
 //! The frame around every page: navigation, status of connection and access, and what waits for the owner.
 
-use super::Pages;
 use super::auth::Visitor;
 use super::labels::{LineLabel, Shape};
-use crate::local::{AgentStatus, GetStatus, HealthProblem, ListApprovals, ProblemCode};
+use super::{Pages, style};
+use crate::local::{AgentStatus, GetStatus, HealthProblem, ListApprovals, ProblemCode, Severity};
 use crate::settings::{Mode, Theme};
 
 /// A section in the side bar.
@@ -13,38 +13,53 @@ pub(super) enum Section {
     Approvals,
     Runs,
     Conversations,
+    Services,
     Applications,
     Deliveries,
     Spending,
     Connection,
-    Removed,
     Health,
     Settings,
+    Removed,
     /// A page outside the side bar.
     Help,
 }
 
 impl Section {
-    /// The sections in the order of the side bar: section, address, name, and the key after `g`.
-    pub(super) const ALL: &[(Self, &'static str, &'static str, &'static str)] = &[
-        (Self::Overview, "/", "Overview", "o"),
-        (Self::Approvals, "/approvals", "Approvals", "a"),
-        (Self::Runs, "/runs", "Runs", "r"),
-        (Self::Conversations, "/conversations", "Conversations", "c"),
-        (Self::Applications, "/applications", "Applications", "p"),
-        (Self::Deliveries, "/deliveries", "Deliveries", "d"),
-        (Self::Spending, "/spending", "Spending", "b"),
-        (Self::Connection, "/connection", "Connection", "n"),
-        (Self::Removed, "/removed", "Removed", "v"),
-        (Self::Health, "/health", "Health", "h"),
-        (Self::Settings, "/settings", "Settings", "s"),
+    /// The sections of the side bar, in groups: what happens, what there is, and the computer itself.
+    pub(super) const GROUPS: [&'static [Self]; 3] = [
+        &[Self::Overview, Self::Approvals, Self::Runs, Self::Conversations],
+        &[Self::Services, Self::Applications, Self::Deliveries, Self::Spending, Self::Connection],
+        &[Self::Health, Self::Settings, Self::Removed],
     ];
+    /// Those of the bar at the bottom of a narrow window; the others are behind its last button.
+    pub(super) const BOTTOM: &'static [Self] = &[Self::Overview, Self::Approvals, Self::Runs, Self::Services];
+
+    /// Its address, its name, its icon, and its key after `g`.
+    fn entry(self) -> (&'static str, &'static str, &'static str, &'static str) {
+        match self {
+            Self::Overview => ("/", "Overview", "overview", "o"),
+            Self::Approvals => ("/approvals", "Approvals", "approvals", "a"),
+            Self::Runs => ("/runs", "Runs", "runs", "r"),
+            Self::Conversations => ("/conversations", "Conversations", "conversations", "c"),
+            Self::Services => ("/services", "Services", "services", "e"),
+            Self::Applications => ("/applications", "Applications", "applications", "p"),
+            Self::Deliveries => ("/deliveries", "Deliveries", "deliveries", "d"),
+            Self::Spending => ("/spending", "Spending", "spending", "b"),
+            Self::Connection => ("/connection", "Connection", "connection", "n"),
+            Self::Health => ("/health", "Health", "health", "h"),
+            Self::Settings => ("/settings", "Settings", "settings", "s"),
+            Self::Removed => ("/removed", "Removed", "removed", "v"),
+            Self::Help => ("/help", "Shortcuts", "more", "?"),
+        }
+    }
 }
 
-/// One entry of the side bar.
+/// One entry of the navigation.
 pub(super) struct NavItem {
     pub(super) address: &'static str,
     pub(super) name: &'static str,
+    pub(super) icon: &'static str,
     pub(super) key: &'static str,
     pub(super) here: bool,
     /// How many items wait there.
@@ -89,18 +104,46 @@ impl Frame {
         (self.theme != Theme::System).then(|| self.theme.as_str())
     }
 
-    pub(super) fn items(&self) -> impl Iterator<Item = NavItem> {
-        Section::ALL.iter().map(|(section, address, name, key)| NavItem {
-            address,
-            name,
-            key,
-            here: *section == self.section,
-            count: match section {
-                Section::Approvals => self.approvals,
-                Section::Health => self.status.as_ref().map_or(0, |status| status.problems.len()),
-                _ => 0,
-            },
-        })
+    fn item(&self, section: Section) -> NavItem {
+        let (address, name, icon, key) = section.entry();
+        let count = match section {
+            Section::Approvals => self.approvals,
+            Section::Health => self.status.as_ref().map_or(0, |status| status.problems.len()),
+            _ => 0,
+        };
+        NavItem { address, name, icon, key, here: section == self.section, count }
+    }
+
+    /// The entries of the side bar, in groups.
+    pub(super) fn groups(&self) -> impl Iterator<Item = Vec<NavItem>> + '_ {
+        Section::GROUPS.into_iter().map(|group| group.iter().map(|section| self.item(*section)).collect())
+    }
+
+    /// The entries of the bar at the bottom of a narrow window.
+    pub(super) fn bottom(&self) -> impl Iterator<Item = NavItem> + '_ {
+        Section::BOTTOM.iter().map(|section| self.item(*section))
+    }
+
+    /// The entries that a narrow window has behind its button for more.
+    pub(super) fn more(&self) -> impl Iterator<Item = NavItem> + '_ {
+        let all = Section::GROUPS.into_iter().flatten().chain(&[Section::Help]);
+        all.filter(|section| !Section::BOTTOM.contains(section)).map(|section| self.item(*section))
+    }
+
+    /// Whether the page that is shown is one of those.
+    pub(super) fn is_behind_more(&self) -> bool {
+        !Section::BOTTOM.contains(&self.section)
+    }
+
+    /// How many interrupted runs need their owner's decision.
+    pub(super) fn unsettled(&self) -> usize {
+        let runs = self.status.as_ref().and_then(|status| status.work.runs.as_array());
+        runs.map_or(0, |runs| runs.iter().filter(|run| run["standing"] == "awaiting_reconciliation").count())
+    }
+
+    /// The mark of the tab, which shows that a decision waits.
+    pub(super) fn mark(&self) -> &'static str {
+        if self.approvals + self.unsettled() > 0 { style::WAITING_MARK_PATH } else { style::MARK_PATH }
     }
 
     /// The title of the tab, which shows what waits.
@@ -139,6 +182,14 @@ impl Frame {
         }
     }
 
+    /// How grave a problem is, as a tone.
+    pub(super) fn tone(&self, problem: &HealthProblem) -> Shape {
+        match problem.severity {
+            Severity::Fail => Shape::Bad,
+            Severity::Warn => Shape::Paused,
+        }
+    }
+
     /// The page where a problem can be dealt with.
     pub(super) fn page_of(problem: &HealthProblem) -> String {
         match (problem.code, &problem.about) {
@@ -161,10 +212,21 @@ impl Frame {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use deskgate_protocol::Timestamp;
 
     use super::*;
-    use crate::local::Severity;
+
+    /// Every section is in exactly one group, and has a key of its own.
+    #[test]
+    fn every_section_is_reached_once_by_its_name_and_by_its_key() {
+        let all: Vec<_> = Section::GROUPS.into_iter().flatten().map(|section| section.entry()).collect();
+        let addresses: HashSet<_> = all.iter().map(|entry| entry.0).collect();
+        let keys: HashSet<_> = all.iter().map(|entry| entry.3).collect();
+        assert_eq!((addresses.len(), keys.len()), (all.len(), all.len()));
+        assert!(Section::BOTTOM.iter().all(|section| Section::GROUPS.into_iter().flatten().any(|one| one == section)));
+    }
 
     #[test]
     fn a_problem_leads_to_the_page_where_something_can_be_done_about_it() {

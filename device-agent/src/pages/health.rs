@@ -38,13 +38,6 @@ struct HealthPage {
 }
 
 impl HealthPage {
-    fn shape(problem: &HealthProblem) -> Shape {
-        match problem.severity {
-            Severity::Fail => Shape::Bad,
-            Severity::Warn => Shape::Waiting,
-        }
-    }
-
     /// The word beside the shape.
     fn word(problem: &HealthProblem) -> &'static str {
         match problem.severity {

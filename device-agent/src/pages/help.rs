@@ -18,7 +18,7 @@ struct HelpPage {
 impl HelpPage {
     /// The sections that have a key.
     fn places(&self) -> impl Iterator<Item = NavItem> {
-        self.frame.items()
+        self.frame.groups().flatten()
     }
 }
 

@@ -40,10 +40,10 @@ impl KeyRow {
         }
     }
 
-    pub(super) fn scopes(&self) -> String {
+    /// What it may do, in words; one word for all of it.
+    pub(super) fn scopes(&self) -> Vec<&'static str> {
         let all = self.key.scopes.len() == Scope::ALL.len();
-        let words: Vec<_> = self.key.scopes.iter().map(|scope| scope.as_str()).collect();
-        if all { "everything".to_owned() } else { words.join(", ") }
+        if all { vec!["everything"] } else { self.key.scopes.iter().map(|scope| scope.as_str()).collect() }
     }
 }
 

@@ -1,52 +1,105 @@
-//! Labels: states as shape and word, times and durations for people.
+//! Labels: states as icon and word, times and durations for people.
 //!
-//! Colour alone never shows a state: the shape comes before the word, and the colour repeats it.
+//! Colour alone never shows a state: the icon comes before the word, and the colour repeats it.
 
 use std::fmt;
 
+use askama::Template;
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::run::{Run, RunState};
 
 use crate::local::LineView;
 
-/// The shapes of states.
+/// The shapes of states: which icon, and in which tone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
+    /// It is well.
     Good,
+    /// It failed.
     Bad,
+    /// Something is under way.
     Active,
+    /// It needs its owner.
     Paused,
+    /// It waits, and nobody has to do anything.
     Waiting,
+    /// It is over.
     Over,
+    /// Nobody knows.
     Unknown,
 }
 
 impl Shape {
-    /// The character.
-    pub(super) fn mark(self) -> &'static str {
+    /// Every shape.
+    #[cfg(test)]
+    pub(super) const ALL: [Self; 7] =
+        [Self::Good, Self::Bad, Self::Active, Self::Paused, Self::Waiting, Self::Over, Self::Unknown];
+
+    /// The name of its icon.
+    pub(super) fn icon(self) -> &'static str {
         match self {
-            Self::Good => "✔",
-            Self::Bad => "✘",
-            Self::Active => "►",
-            Self::Paused => "‖",
-            Self::Waiting => "◌",
-            Self::Over => "■",
-            Self::Unknown => "?",
+            Self::Good => "good",
+            Self::Bad => "failed",
+            Self::Active => "running",
+            Self::Paused => "attention",
+            Self::Waiting | Self::Unknown => "waiting",
+            Self::Over => "over",
         }
     }
 
-    /// The class for the style sheet.
+    /// Its tone, as a class of the style sheet.
     pub(super) fn class(self) -> &'static str {
         match self {
             Self::Good => "good",
-            Self::Bad => "bad",
-            Self::Active => "active",
-            Self::Paused => "paused",
-            Self::Waiting => "waiting",
-            Self::Over => "over",
-            Self::Unknown => "unknown",
+            Self::Bad => "failed",
+            Self::Active | Self::Waiting => "waiting",
+            Self::Paused => "attention",
+            Self::Over | Self::Unknown => "over",
         }
     }
+
+    /// Whether its icon moves.
+    pub(super) fn moves(self) -> bool {
+        self == Self::Active
+    }
+
+    /// The state with its word. Templates write it with `|safe`; the word is escaped.
+    pub(super) fn state(self, word: impl fmt::Display) -> StateLabel {
+        StateLabel { shape: self, word: word.to_string(), pill: false }
+    }
+
+    /// The icon alone, where the word is a sentence of its own beside it.
+    pub(super) fn icon_alone(self) -> StateLabel {
+        self.state("")
+    }
+
+    /// The same on a ground of its own, beside a heading.
+    pub(super) fn pill(self, word: impl fmt::Display) -> StateLabel {
+        StateLabel { pill: true, ..self.state(word) }
+    }
+}
+
+/// The icon of a tool, by its name.
+pub(super) fn tool_icon(tool: &str) -> &'static str {
+    match tool {
+        "Read" => "file",
+        "Grep" => "grep",
+        "Glob" => "folder",
+        "Edit" | "Write" => "edit",
+        "Bash" => "terminal",
+        "Fetch" => "connection",
+        // Those of servers elsewhere.
+        _ => "webhook",
+    }
+}
+
+/// A state as every page shows it: an icon and a word, in a tone that repeats them.
+#[derive(Template)]
+#[template(path = "state.html")]
+pub(super) struct StateLabel {
+    shape: Shape,
+    word: String,
+    pill: bool,
 }
 
 /// The status of the connection to the gateway. Its problems are shown as health problems.
@@ -61,7 +114,7 @@ impl LineLabel {
         let (shape, word) = match view {
             Some(LineView::Connected { .. }) => (Shape::Good, "connected"),
             Some(LineView::Connecting) | None => (Shape::Waiting, "connecting"),
-            Some(LineView::Disconnected { .. }) => (Shape::Bad, "disconnected"),
+            Some(LineView::Disconnected { .. }) => (Shape::Paused, "disconnected"),
             Some(LineView::Refused { .. }) => (Shape::Bad, "refused"),
         };
         Self { shape, word }
@@ -142,13 +195,43 @@ pub(super) struct TimeLabel<'a>(pub(super) &'a Timestamp);
 impl fmt::Display for TimeLabel<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (seconds, now) = (self.0.0.as_second(), Timestamp::now().0.as_second());
-        let words = if seconds > now { format!("in {}", DurationText(seconds - now)) } else { ago(now - seconds) };
+        let words = if seconds > now { format!("in {}", AgeText(seconds - now)) } else { ago(now - seconds) };
         write!(f, "<time datetime=\"{0}\" title=\"{0}\">{words}</time>", self.0)
     }
 }
 
 fn ago(seconds: i64) -> String {
-    if seconds < 5 { "just now".to_owned() } else { format!("{} ago", DurationText(seconds)) }
+    if seconds < 5 { "just now".to_owned() } else { format!("{} ago", AgeText(seconds)) }
+}
+
+/// A duration in seconds, in its largest unit: what is exact is in the tooltip.
+#[derive(Clone, Copy, Debug)]
+struct AgeText(i64);
+
+impl fmt::Display for AgeText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (number, unit) = match self.0.max(0) {
+            seconds @ 0..60 => (seconds, "s"),
+            seconds @ 60..3600 => (seconds / 60, "min"),
+            seconds @ 3600..86400 => (seconds / 3600, "h"),
+            seconds => (seconds / 86400, "d"),
+        };
+        write!(f, "{number} {unit}")
+    }
+}
+
+/// The day of a time in this computer's time zone, in words.
+pub(super) fn day(at: Timestamp) -> String {
+    day_beside(jiff::Zoned::now().date(), at.0.to_zoned(jiff::tz::TimeZone::system()).date())
+}
+
+fn day_beside(today: jiff::civil::Date, day: jiff::civil::Date) -> String {
+    match (today - day).get_days() {
+        0 => "Today".to_owned(),
+        1 => "Yesterday".to_owned(),
+        _ if today.year() == day.year() => day.strftime("%A, %-d %B").to_string(),
+        _ => day.strftime("%-d %B %Y").to_string(),
+    }
 }
 
 /// A duration in milliseconds, short ones with tenths of a second.
@@ -195,6 +278,20 @@ mod tests {
     fn large_numbers_have_a_comma_at_every_thousand() {
         let shown = [0, 999, 1_000, 123_456, 5_000_000].map(|number| NumberLabel(number).to_string());
         assert_eq!(shown, ["0", "999", "1,000", "123,456", "5,000,000"]);
+    }
+
+    #[test]
+    fn days_have_the_names_that_people_use() {
+        let today = jiff::civil::date(2026, 11, 23);
+        let shown = ["2026-11-23", "2026-11-22", "2026-11-20", "2025-12-31"]
+            .map(|day| day_beside(today, day.parse().expect("a day")));
+        assert_eq!(shown, ["Today", "Yesterday", "Friday, 20 November", "31 December 2025"]);
+    }
+
+    #[test]
+    fn a_state_is_an_icon_and_a_word_that_cannot_be_markup() {
+        let shown = Shape::Paused.pill("<b>").to_string();
+        assert!(shown.contains("#attention") && shown.contains("&#60;b&#62;"), "{shown}");
     }
 
     #[test]

@@ -72,7 +72,7 @@ pub(super) async fn list(
     visitor: Visitor,
     Query(place): Query<DoneQuery>,
 ) -> Result<Response, PageError> {
-    let frame = Frame::new(&pages, &visitor, Section::Applications, "MCP servers").await;
+    let frame = Frame::new(&pages, &visitor, Section::Settings, "MCP servers").await;
     let servers = pages.handler().request(ReviewMcpServers {}).await?;
     let problem = (place.said == "removed-untold").then_some(NOT_TOLD);
     Ok(super::html(StatusCode::OK, &McpServersPage { frame, servers, problem }))
@@ -103,7 +103,7 @@ impl McpServerPage {
         let title = view
             .as_ref()
             .map_or_else(|| "New MCP server".to_owned(), |view| format!("MCP server {}", view.server.name));
-        let frame = Frame::new(pages, visitor, Section::Applications, title).await;
+        let frame = Frame::new(pages, visitor, Section::Settings, title).await;
         let server = view.as_ref().map(|view| &view.server);
         let place = match server.and_then(|server| server.key_place) {
             Some(place) => place,
@@ -354,7 +354,7 @@ pub(super) async fn ask_accept(
         }
     }
     let question = AcceptQuestion {
-        frame: Frame::new(&pages, &visitor, Section::Applications, format!("Take over the tools of {name}?")).await,
+        frame: Frame::new(&pages, &visitor, Section::Settings, format!("Take over the tools of {name}?")).await,
         tools_sha256: offer.tools_sha256.to_string(),
         changes: changes.into_iter().map(ToolChangeRow::of).collect(),
         unknown,

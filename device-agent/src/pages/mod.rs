@@ -6,6 +6,7 @@
 //! | `owner`, `auth`, `sign_in`, `sessions` | access control |
 //! | `mount` | the unguessable path below which they lie |
 //! | `frame`, `labels`, `style` | what all pages share |
+//! | `hops`, `stages`, `tiles`, `plot` | parts of several pages, or large ones of one |
 //! | `live` | notifies open pages of changes |
 //! | one for each page | its content and its forms |
 //!
@@ -33,6 +34,7 @@ mod form_errors;
 mod frame;
 mod health;
 mod help;
+mod hops;
 mod keys;
 mod labels;
 mod live;
@@ -63,6 +65,7 @@ mod sign_in_form;
 mod spending;
 mod stages;
 mod style;
+mod tiles;
 mod timeline;
 mod unsettled;
 mod wait_times;
@@ -245,11 +248,13 @@ fn routes(pages: Pages) -> Router {
         .route("/removed", get(applications::removed))
         .route("/runs", get(runs::list))
         .route("/runs/{id}", get(runs::show))
+        .route("/runs/{id}/again", get(runs::ask_again))
         .route("/runs/{id}/calls/{call}", get(run_calls::show))
         .route("/runs/{id}/reconcile", post(runs::reconcile))
         .route("/runs/{id}/writing", get(runs::writing))
         .route("/runs/{id}/stop", get(runs::ask_stop).post(runs::stop))
         .route("/search", get(search::show))
+        .route("/services", get(services::list))
         .route("/services/{id}", get(services::show).post(services::edit))
         .route("/services/{id}/check", post(services::check))
         .route("/services/{id}/publish", get(publication::ask_publish).post(publication::publish))
@@ -272,8 +277,9 @@ fn routes(pages: Pages) -> Router {
         .route("/webhooks/{id}/switch", post(webhook_steps::switch))
         .route("/style.css", get(style::css))
         .route("/script.js", get(style::script))
-        .route("/icon.svg", get(style::icon))
         .route(style::ICONS_PATH, get(style::icons))
+        .route(style::MARK_PATH, get(style::mark))
+        .route(style::WAITING_MARK_PATH, get(style::waiting_mark))
         .fallback(missing)
         .with_state(pages)
 }

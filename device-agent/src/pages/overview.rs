@@ -6,9 +6,9 @@ use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use deskgate_definition::{Provider, Service};
+use deskgate_definition::Service;
 use deskgate_program::visible;
-use deskgate_protocol::ids::{ApplicationId, EndpointId};
+use deskgate_protocol::ids::{ApplicationId, DraftId, EndpointId};
 use deskgate_protocol::management::{
     Application, ApplicationState, Day, DurationStats, GetOverview, ListApplications, ListRuns, ListedRun,
     MESSAGE_TEXT_CHARS, Overview as Numbers,
@@ -16,21 +16,25 @@ use deskgate_protocol::management::{
 use deskgate_protocol::run::Run;
 use serde::Deserialize;
 
+use super::approvals::ApprovalCard;
 use super::auth::Visitor;
 use super::budget_bar::BudgetBar;
 use super::frame::{Frame, Section};
-use super::labels::{CountLabel, DurationText, RunStateLabel, Shape, SpanLabel, TimeLabel};
+use super::hops::{self, Hop};
+use super::labels::{self, CountLabel, DurationText, RunStateLabel, Shape, SpanLabel, TimeLabel};
 use super::plot::Plot;
+use super::tiles::Tile;
 use super::{PageError, Pages};
-use crate::local::{BudgetScope, ListServices, MonthSpending, ShowSpending};
-use crate::settings::Mode;
+use crate::local::{BudgetScope, ListApprovals, ListServices, MonthSpending, ShowSpending};
 
 /// Characters of an input that name its run.
 const MAX_NAME_CHARS: usize = 90;
 /// Characters of an identifier that people see in lists.
-const SHORT_ID_CHARS: usize = 4;
+pub(super) const SHORT_ID_CHARS: usize = 4;
 /// How many runs are shown.
 const RUNS_SHOWN: u32 = 8;
+/// How many waiting tool calls are shown.
+const REQUESTS_SHOWN: usize = 5;
 
 #[derive(Template)]
 #[template(path = "overview.html")]
@@ -38,8 +42,12 @@ struct OverviewPage {
     frame: Frame,
     hops: Vec<Hop>,
     steps: Vec<SetupStep>,
+    /// Whether nothing happened here yet: then the first steps stand alone.
+    first_visit: bool,
     rows: Option<Vec<RunRow>>,
     unsettled: usize,
+    /// The tool calls that wait, the first to expire first.
+    requests: Vec<ApprovalCard>,
     numbers: Option<Numbers>,
     /// What models used up this month; `None`: none was called.
     spending: Option<MonthSpending>,
@@ -48,13 +56,19 @@ struct OverviewPage {
 }
 
 impl OverviewPage {
-    /// The queue of the last day.
-    fn queue(numbers: &Numbers) -> Plot {
-        let most = numbers.hours.iter().map(|hour| hour.waiting).max().unwrap_or_default();
-        let sentence =
-            format!("Runs waiting at the end of each of the last 24 hours: now {}, highest {most}", numbers.waiting);
-        let columns: Vec<_> = numbers.hours.iter().map(|hour| vec![(Shape::Waiting, hour.waiting)]).collect();
-        Plot::new(sentence, &columns)
+    /// How many decisions wait for the owner.
+    fn waiting(&self) -> usize {
+        self.frame.approvals + self.unsettled
+    }
+
+    /// Whether a step is the first that is still open.
+    fn is_next(steps: &[SetupStep], place: &usize) -> bool {
+        steps.iter().position(|step| !step.done) == Some(*place)
+    }
+
+    /// The numbers that are seen first.
+    fn tiles(&self, numbers: &Numbers) -> Vec<Tile> {
+        Tile::all(numbers, self.spending.as_ref())
     }
 
     /// How runs of the last week ended.
@@ -72,7 +86,7 @@ impl OverviewPage {
                 (Shape::Good, day.succeeded),
                 (Shape::Bad, day.failed),
                 (Shape::Over, day.cancelled),
-                (Shape::Unknown, day.expired),
+                (Shape::Paused, day.expired),
             ]
         };
         let columns: Vec<_> = numbers.days.iter().map(column).collect();
@@ -109,15 +123,6 @@ impl OverviewPage {
     fn calls_today(numbers: &Numbers) -> u32 {
         numbers.hours.iter().map(|hour| hour.accepted).sum()
     }
-}
-
-/// One station on a request's path.
-struct Hop {
-    name: &'static str,
-    /// The address of the page that is about it.
-    page: &'static str,
-    shape: Shape,
-    word: String,
 }
 
 /// One step to the first success.
@@ -165,6 +170,16 @@ impl RunRow {
         self.answered.as_deref().map(beginning)
     }
 
+    /// The day on which it was accepted.
+    pub(super) fn day(&self) -> String {
+        labels::day(self.run.created_at)
+    }
+
+    /// Whether another one was accepted on the same day.
+    pub(super) fn is_of_the_same_day(&self, other: &Self) -> bool {
+        self.day() == other.day()
+    }
+
     /// How long it took, or has taken so far.
     pub(super) fn took(&self) -> Option<DurationText> {
         let end = self.run.finished_at.unwrap_or_else(deskgate_protocol::Timestamp::now);
@@ -182,6 +197,7 @@ fn beginning(text: &str) -> String {
 #[derive(Default)]
 pub(super) struct Names {
     services: HashMap<EndpointId, (String, ApplicationId)>,
+    drafts: HashMap<EndpointId, DraftId>,
     applications: HashMap<ApplicationId, String>,
 }
 
@@ -198,6 +214,7 @@ impl Names {
         let named = |service: &Service| Some((service.endpoint_id?, (service.draft.name.clone(), service.app_id)));
         Self {
             services: services.iter().filter_map(named).collect(),
+            drafts: services.iter().filter_map(|service| Some((service.endpoint_id?, service.draft_id))).collect(),
             applications: applications.iter().map(|app| (app.app_id, app.name.clone())).collect(),
         }
     }
@@ -219,6 +236,11 @@ impl Names {
     /// The name of an application.
     pub(super) fn application(&self, app_id: ApplicationId) -> String {
         self.applications.get(&app_id).cloned().unwrap_or_else(|| app_id.to_string())
+    }
+
+    /// The page of a service, if it is still here.
+    pub(super) fn service_page(&self, endpoint_id: EndpointId) -> Option<String> {
+        self.drafts.get(&endpoint_id).map(|draft_id| format!("/services/{draft_id}"))
     }
 
     /// The name of what a budget holds for.
@@ -274,7 +296,7 @@ pub(super) async fn show(
     Query(place): Query<OverviewQuery>,
 ) -> Result<Response, PageError> {
     let handler = pages.handler();
-    let (frame, names, services, listed, applications, numbers, spending) = tokio::join!(
+    let (frame, names, services, listed, applications, numbers, spending, waiting) = tokio::join!(
         Frame::new(&pages, &visitor, Section::Overview, "Overview"),
         Names::new(&pages),
         handler.request(ListServices {}),
@@ -282,7 +304,10 @@ pub(super) async fn show(
         handler.glance(ListApplications {}),
         handler.glance(GetOverview {}),
         handler.request(ShowSpending { month: None }),
+        handler.request(ListApprovals { all: false, run_id: None }),
     );
+    let requests = waiting.unwrap_or_default().into_iter().take(REQUESTS_SHOWN);
+    let requests = requests.map(|view| ApprovalCard::new(view, &names)).collect();
     let spending = spending.ok().filter(|month| !month.services.is_empty() || !month.budgets.is_empty());
     let budgets = spending.iter().flat_map(|month| &month.budgets);
     let budgets = budgets.map(|status| (names.whose(status.scope), BudgetBar::of(status))).collect();
@@ -294,16 +319,14 @@ pub(super) async fn show(
     if !place.steps && steps.iter().all(|step| step.done) {
         steps.clear();
     }
-    let hops = hops(&frame, &services);
-    let standing = |word: &str| match &frame.status {
-        Some(status) => {
-            status.work.runs.as_array().map_or(0, |runs| runs.iter().filter(|run| run["standing"] == word).count())
-        }
-        None => 0,
-    };
-    let unsettled = standing("awaiting_reconciliation");
+    let hops = hops::of(&frame, &services);
+    let unsettled = frame.unsettled();
+    let first_visit = !steps.is_empty() && !any_run && frame.approvals + unsettled == 0 && !place.steps;
     let numbers = numbers.ok();
-    Ok(super::html(StatusCode::OK, &OverviewPage { frame, hops, steps, rows, unsettled, numbers, spending, budgets }))
+    Ok(super::html(
+        StatusCode::OK,
+        &OverviewPage { frame, hops, steps, first_visit, rows, unsettled, requests, numbers, spending, budgets },
+    ))
 }
 
 /// The first steps, until all are done. Each open step that can be done leads to its page.
@@ -336,54 +359,4 @@ fn steps(applications: &[Application], services: &[Service], any_run: bool) -> V
             button: published.map(|service| ("Try it", format!("/services/{}#try", service.draft_id))),
         },
     ]
-}
-
-fn hops(frame: &Frame, services: &[Service]) -> Vec<Hop> {
-    let line = frame.line();
-    let mut hops = vec![Hop {
-        name: "Backends",
-        page: "/applications",
-        shape: frame.access_shape(),
-        word: match frame.access() {
-            Some(true) => "may call".to_owned(),
-            Some(false) => "are refused: access is paused".to_owned(),
-            None => "not known".to_owned(),
-        },
-    }];
-    match frame.status.as_ref().map(|status| status.mode) {
-        Some(Mode::Remote) => {
-            let page = "/connection";
-            hops.push(Hop { name: "Gateway", page, shape: line.shape, word: "on its server".to_owned() });
-            hops.push(Hop { name: "SSH", page, shape: line.shape, word: line.word.to_owned() });
-        }
-        Some(Mode::Hosted) => {
-            hops.push(Hop {
-                name: "Hosted gateway",
-                page: "/connection",
-                shape: line.shape,
-                word: line.word.to_owned(),
-            });
-        }
-        _ => hops.push(Hop {
-            name: "Gateway",
-            page: "/connection",
-            shape: line.shape,
-            word: format!("built in, {}", line.word),
-        }),
-    }
-    let (slots, active) = match &frame.status {
-        Some(status) => (status.work.slots, status.work.runs.as_array().map_or(0, Vec::len)),
-        None => (0, 0),
-    };
-    let word = format!("{active} of {slots} slots in use");
-    hops.push(Hop { name: "This computer", page: "/runs", shape: Shape::Good, word });
-    let models = services.iter().filter(|service| service.draft.provider != Provider::Scripted).count();
-    let word = match (services.is_empty(), models) {
-        (true, _) => "no service yet".to_owned(),
-        (false, 0) => "scripted assistant".to_owned(),
-        (false, _) => "chosen by each service".to_owned(),
-    };
-    let shape = if services.is_empty() { Shape::Unknown } else { Shape::Good };
-    hops.push(Hop { name: "Model", page: "/providers", shape, word });
-    hops
 }

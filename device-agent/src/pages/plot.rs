@@ -53,6 +53,52 @@ impl Plot {
     }
 }
 
+/// The size of a small chart, in its own units.
+const SPARK_WIDTH: f64 = 240.0;
+const SPARK_HEIGHT: f64 = 34.0;
+/// Where its base line is.
+const SPARK_BASE: f64 = 38.5;
+
+/// A small chart of one number over time, as a line or as bars. Its numbers are in a table on the same page.
+pub(super) struct Spark {
+    /// The chart's description, in a sentence.
+    pub(super) sentence: String,
+    /// When it begins, in words.
+    pub(super) from: &'static str,
+    /// The class of its tone; empty: the accent.
+    pub(super) class: &'static str,
+    /// The points of the line; empty for bars.
+    pub(super) line: String,
+    pub(super) bars: Vec<Bar>,
+}
+
+impl Spark {
+    /// A line through the numbers.
+    pub(super) fn line(sentence: String, from: &'static str, class: &'static str, numbers: &[u32]) -> Self {
+        let most = numbers.iter().copied().max().unwrap_or_default().max(1);
+        let step = SPARK_WIDTH / numbers.len().saturating_sub(1).max(1) as f64;
+        let point = |(place, number): (usize, &u32)| {
+            let height = f64::from(*number) / f64::from(most) * SPARK_HEIGHT;
+            format!("{:.0} {:.1}", place as f64 * step, SPARK_BASE - height)
+        };
+        let line = numbers.iter().enumerate().map(point).collect::<Vec<_>>().join(" ");
+        Self { sentence, from, class, line, bars: Vec::new() }
+    }
+
+    /// A bar for each number that is not zero.
+    pub(super) fn bars(sentence: String, from: &'static str, class: &'static str, numbers: &[u32]) -> Self {
+        let most = f64::from(numbers.iter().copied().max().unwrap_or_default().max(1));
+        let step = SPARK_WIDTH / numbers.len().max(1) as f64;
+        let bar = |(place, number): (usize, &u32)| {
+            let height = (f64::from(*number) / most * SPARK_HEIGHT).max(1.5);
+            let x = (place as f64 * step).round();
+            Bar { class, x, y: SPARK_BASE - height, width: (step * 0.6).round(), height }
+        };
+        let bars = numbers.iter().enumerate().filter(|(_, number)| **number > 0).map(bar).collect();
+        Self { sentence, from, class, line: String::new(), bars }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -64,6 +110,13 @@ mod tests {
         assert_eq!(plot.bars.len(), 2, "nothing is drawn for nothing");
         assert_eq!((plot.bars[0].y, plot.bars[0].height), (0.0, PLOT_HEIGHT));
         assert!(plot.bars[1].height >= 1.5);
+    }
+
+    #[test]
+    fn a_line_begins_at_the_left_ends_at_the_right_and_has_its_peak_at_the_top() {
+        let line = Spark::line(String::new(), "", "", &[0, 4, 2]).line;
+        assert_eq!(line, "0 38.5 120 4.5 240 21.5");
+        assert_eq!(Spark::bars(String::new(), "", "", &[0, 0, 1]).bars.len(), 1);
     }
 
     #[test]

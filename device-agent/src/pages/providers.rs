@@ -40,7 +40,7 @@ impl ProvidersPage {
 
 /// `GET /providers`
 pub(super) async fn list(State(pages): State<Pages>, visitor: Visitor) -> Result<Response, PageError> {
-    let frame = Frame::new(&pages, &visitor, Section::Applications, "Model providers").await;
+    let frame = Frame::new(&pages, &visitor, Section::Settings, "Model providers").await;
     let providers = pages.handler().request(ListProviders {}).await?;
     Ok(super::html(StatusCode::OK, &ProvidersPage { frame, providers }))
 }
@@ -90,7 +90,7 @@ async fn form(
     problem: Option<FormProblem>,
 ) -> Response {
     let title = saved.as_ref().map_or_else(|| "New provider".to_owned(), |saved| format!("Provider {}", saved.name));
-    let frame = Frame::new(pages, visitor, Section::Applications, title).await;
+    let frame = Frame::new(pages, visitor, Section::Settings, title).await;
     let status = if problem.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
     super::html(status, &ProviderPage { frame, saved, fields, problem })
 }
@@ -273,7 +273,7 @@ pub(super) async fn models(
     Path(name): Path<String>,
 ) -> Result<Response, PageError> {
     let provider = find(&pages, &name).await?.name;
-    let frame = Frame::new(&pages, &visitor, Section::Applications, format!("Models of {provider}")).await;
+    let frame = Frame::new(&pages, &visitor, Section::Settings, format!("Models of {provider}")).await;
     let (models, problem) = match pages.handler().request(ListModels { name: provider.clone() }).await {
         Ok(models) => (models, None),
         Err(no) => (Vec::new(), Some(no.message)),

@@ -10,7 +10,7 @@ use deskgate_protocol::run::{EventType, Run, RunEvent};
 use serde::de::DeserializeOwned;
 
 use super::approvals::ApprovalCard;
-use super::labels::{Shape, SpanLabel};
+use super::labels::{Shape, SpanLabel, tool_icon};
 use super::run_calls::CallContent;
 use crate::local::calls::{CallRecord, about, reason};
 
@@ -92,7 +92,7 @@ impl CallRow {
 
     /// The icon of its tool.
     pub(super) fn icon(&self) -> &'static str {
-        icon(&self.tool)
+        tool_icon(&self.tool)
     }
 
     /// How long it took, by this computer's clock if the device kept it.
@@ -108,18 +108,6 @@ impl CallRow {
     /// Why it failed or was not run, as the model was told.
     pub(super) fn reason(&self) -> Option<String> {
         self.record.as_ref().and_then(reason).map(visible::line)
-    }
-}
-
-/// The icon of a tool, by its name.
-pub(super) fn icon(tool: &str) -> &'static str {
-    match tool {
-        "Read" => "file",
-        "Grep" | "Glob" => "grep",
-        "Edit" | "Write" => "edit",
-        "Bash" => "terminal",
-        "Fetch" => "connection",
-        _ => "gateway",
     }
 }
 

@@ -15,7 +15,7 @@ use super::auth::Visitor;
 use super::call_preview::CallPreview;
 use super::fields::{FormFields, older};
 use super::frame::{Frame, Section};
-use super::labels::{RunStateLabel, TimeLabel};
+use super::labels::{RunStateLabel, Shape, TimeLabel};
 use super::live::Topic;
 use super::overview::{Names, RunRow};
 use super::run_calls::{self, ChangedFile};
@@ -24,7 +24,8 @@ use super::timeline::Timeline;
 use super::{PageError, Pages, markdown};
 use crate::local::{
     ApprovalView, ErrorReply, ErrorReplyCode, Evidence, GetIdentity, ListApprovals, ListCalls, ModelFailure, OnDisk,
-    OwnerFinding, ReceiptVerdict, ReconcileRun, ShowEvidence, ShowModelFailure, ShowRunSpending, Spending, UnfinishedMessage,
+    OwnerFinding, ReceiptVerdict, ReconcileRun, ShowEvidence, ShowModelFailure, ShowRunSpending, Spending,
+    UnfinishedMessage,
 };
 
 /// How many runs one page shows.
@@ -170,6 +171,8 @@ struct RunDetailPage {
     failure: Option<ModelFailure>,
     spending: Option<Spending>,
     undone: Vec<UndoneCallRow>,
+    /// The page of its service.
+    service_page: Option<String>,
     receipt: Option<ReceiptVerdict>,
 }
 
@@ -247,6 +250,8 @@ struct UnsettledCallRow {
     place: String,
     outcome: &'static str,
     on_disk: &'static str,
+    /// What it was to do.
+    preview: CallPreview,
 }
 
 impl UnsettledCallRow {
@@ -263,7 +268,8 @@ impl UnsettledCallRow {
             OnDisk::Unknown => "What is on disk now cannot be compared.",
         };
         let place = call.intent.plan.place.as_deref().map(visible::line).unwrap_or_default();
-        Self { tool: visible::line(&call.intent.tool), place, outcome, on_disk }
+        let preview = CallPreview::new(Some(&call.intent.plan), Some(&call.intent.arguments.to_string()));
+        Self { tool: visible::line(&call.intent.tool), place, outcome, on_disk, preview }
     }
 }
 
@@ -297,6 +303,7 @@ pub(super) async fn show(
     let steps = events.into_iter().map(EventRow::new).collect();
     let receipt = identity.ok().and_then(|identity| ReceiptVerdict::of(&run, &identity.fingerprint));
     let writing = RunWriting::new(&pages, run_id);
+    let service_page = names.service_page(run.endpoint_id);
     let row = names.row(run);
     frame.title = row.name();
     let page = RunDetailPage {
@@ -311,6 +318,7 @@ pub(super) async fn show(
         failure,
         spending,
         undone,
+        service_page,
         receipt,
     };
     Ok(super::html(StatusCode::OK, &page))
@@ -341,6 +349,19 @@ pub(super) async fn stop(State(pages): State<Pages>, Path(run_id): Path<RunId>) 
     pages.handler().manage(StopRun { run_id }).await?;
     pages.live().changed(Topic::Runs);
     Ok(Redirect::to(&format!("/runs/{run_id}")))
+}
+
+#[derive(Template)]
+#[template(path = "run-again.html")]
+struct AgainQuestion {
+    frame: Frame,
+    run_id: RunId,
+}
+
+/// `GET /runs/{id}/again`: the question before an interrupted run is executed again.
+pub(super) async fn ask_again(State(pages): State<Pages>, visitor: Visitor, Path(run_id): Path<RunId>) -> Response {
+    let frame = Frame::new(&pages, &visitor, Section::Runs, "Run it again?").await;
+    super::html(StatusCode::OK, &AgainQuestion { frame, run_id })
 }
 
 /// `POST /runs/{id}/reconcile`

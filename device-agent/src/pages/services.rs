@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use deskgate_definition::{Check, CheckResult, Definition, Effort, FieldError, PROTECTED_NAMES, Service, ToolName};
 use deskgate_protocol::ids::{ApplicationId, DraftId};
-use deskgate_protocol::management::{Application, ShowApplication};
+use deskgate_protocol::management::{Application, ApplicationState, ListApplications, ShowApplication};
 
 use super::auth::Visitor;
 use super::availability::{self, Availability};
@@ -21,8 +21,8 @@ use super::service_form::{self, TIME_UNITS, blank};
 use super::stages::{self, Difference, StageStep};
 use super::{PageError, Pages};
 use crate::local::{
-    CheckService, ConfiguredServer, CreateService, EditService, ListMcpServers, ListProviders, LookAtFolder,
-    ProviderConfig, ShowService,
+    CheckService, ConfiguredServer, CreateService, EditService, ListMcpServers, ListProviders, ListServices,
+    LookAtFolder, ProviderConfig, ShowService,
 };
 use crate::services::{Folder, RunningCheck};
 
@@ -137,6 +137,11 @@ impl ServicePage {
         report.is_some_and(|(service, report)| report.definition_sha256 != service.draft.digest())
     }
 
+    /// Whether what is folded away has an error.
+    fn advanced_is_open(&self) -> bool {
+        ["protected", "skills", "mcp", "limits"].into_iter().any(|field| self.error(field).is_some())
+    }
+
     /// The result of a check, as shape and word.
     fn verdict(&self, check: &Check) -> (Shape, &'static str) {
         match check.verdict {
@@ -187,7 +192,7 @@ impl ServiceEditor {
         let title = service.as_ref().map_or_else(|| "New service".to_owned(), |service| service.draft.name.clone());
         let handler = pages.handler();
         let (frame, app, providers, servers) = tokio::join!(
-            Frame::new(pages, visitor, Section::Applications, title),
+            Frame::new(pages, visitor, Section::Services, title),
             handler.manage(ShowApplication { app_id }),
             handler.request(ListProviders {}),
             handler.request(ListMcpServers {}),
@@ -208,6 +213,55 @@ impl ServiceEditor {
             &ServicePage { frame, app, service, folder, checking, fields, wrong, problem, providers, servers },
         ))
     }
+}
+
+#[derive(Template)]
+#[template(path = "services.html")]
+struct ServicesPage {
+    frame: Frame,
+    groups: Vec<ServiceGroup>,
+}
+
+/// The services of one application.
+struct ServiceGroup {
+    app_id: ApplicationId,
+    application: String,
+    services: Vec<Service>,
+}
+
+impl ServicesPage {
+    fn standing(&self, service: &Service) -> (Shape, &'static str) {
+        stages::standing(service, self.frame.access())
+    }
+}
+
+/// `GET /services`
+pub(super) async fn list(State(pages): State<Pages>, visitor: Visitor) -> Result<Response, PageError> {
+    let handler = pages.handler();
+    let (frame, services, applications) = tokio::join!(
+        Frame::new(&pages, &visitor, Section::Services, "Services"),
+        handler.request(ListServices {}),
+        handler.glance(ListApplications {}),
+    );
+    let services = services?;
+    let of = |app_id| services.iter().filter(|service| service.app_id == app_id).cloned().collect();
+    let groups = match applications {
+        Ok(applications) => applications
+            .into_iter()
+            .filter(|app| app.state == ApplicationState::Active)
+            .map(|app| ServiceGroup { app_id: app.app_id, services: of(app.app_id), application: app.name })
+            .collect(),
+        // Without the gateway their names are not known.
+        Err(_) => {
+            let mut owners: Vec<_> = services.iter().map(|service| service.app_id).collect();
+            owners.sort();
+            owners.dedup();
+            let group =
+                |app_id: ApplicationId| ServiceGroup { app_id, services: of(app_id), application: app_id.to_string() };
+            owners.into_iter().map(group).collect()
+        }
+    };
+    Ok(super::html(StatusCode::OK, &ServicesPage { frame, groups }))
 }
 
 /// `GET /applications/{id}/services/new`

@@ -70,15 +70,6 @@ impl SpendingRow {
         }
     }
 
-    /// What it is, where it does not stand below what it belongs to.
-    fn kind(&self) -> &'static str {
-        match self.scope {
-            BudgetScope::Device => "For",
-            BudgetScope::Application(_) => "Application",
-            BudgetScope::Service(_) => "Service",
-        }
-    }
-
     /// Whether there is anything to say of it.
     fn says_something(&self) -> bool {
         self.runs > 0 || self.budget.is_some()

@@ -40,6 +40,21 @@ pub(super) fn bar(service: &Service, access: Option<bool>) -> Vec<StageStep> {
     vec![step("Draft", Shape::Good, ""), checked, published, enabled]
 }
 
+/// How far a service is, in one state. `access` is unknown while the gateway cannot be queried.
+pub(super) fn standing(service: &Service, access: Option<bool>) -> (Shape, &'static str) {
+    match (&service.published, service.stage()) {
+        (None, ServiceStage::Draft) if failures(service) > 0 => (Shape::Bad, "Draft, a check failed"),
+        (None, ServiceStage::Draft) => (Shape::Waiting, "Draft"),
+        (None, _) => (Shape::Waiting, "Checked, not published"),
+        (Some(version), _) if version.paused.is_some() => (Shape::Bad, "Nothing of it runs"),
+        (Some(_), _) => match access {
+            Some(true) => (Shape::Good, "Enabled"),
+            Some(false) => (Shape::Paused, "Published, access is paused"),
+            None => (Shape::Unknown, "Published"),
+        },
+    }
+}
+
 /// How many checks of exactly this draft failed.
 fn failures(service: &Service) -> usize {
     let report = service.checks.as_ref().filter(|report| report.definition_sha256 == service.draft.digest());

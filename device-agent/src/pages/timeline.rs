@@ -9,11 +9,16 @@ use deskgate_protocol::run::{EventType, Run, RunEvent};
 use super::labels::DurationText;
 
 /// How many spans are drawn; the table has them all.
-const MAX_SPANS_DRAWN: usize = 40;
-/// The width of the labels, in the picture's units.
-const LABEL_WIDTH: f64 = 190.0;
-const TIMELINE_WIDTH: f64 = 1000.0;
-const ROW_HEIGHT: usize = 22;
+const MAX_SPANS_DRAWN: usize = 200;
+/// The picture's width, in its own units.
+const TIMELINE_WIDTH: f64 = 248.0;
+/// A shorter bar could not be seen.
+const MIN_BAR_WIDTH: f64 = 2.0;
+const LANE_HEIGHT: usize = 33;
+const TEXT_HEIGHT: usize = 13;
+const AXIS_GAP: usize = 4;
+/// The kinds of spans, and whose time each is.
+const LANES: [(&str, &str); 4] = [("waiting", "Waiting"), ("model", "Model"), ("call", "Tools"), ("approval", "You")];
 /// The key of the model's spans.
 const MODEL_SPAN: &str = "model";
 /// Shorter model spans are left out.
@@ -65,7 +70,7 @@ impl TimelineBuilder {
                 }
                 self.begin(MODEL_SPAN, "Model".to_owned(), "model", at);
             }
-            EventType::ToolStarted => self.lend(about("call_id"), visible::line(about("tool")), "tool", at),
+            EventType::ToolStarted => self.lend(about("call_id"), visible::line(about("tool")), "call", at),
             EventType::RunAwaitingApproval => {
                 let name = format!("Approval of {}", visible::line(about("tool")));
                 self.lend(about("approval_id"), name, "approval", at);
@@ -106,11 +111,18 @@ impl TimelineBuilder {
     }
 }
 
+/// The spans of one kind, in a line of their own.
+pub(super) struct Lane<'a> {
+    pub(super) name: &'static str,
+    /// Where its name stands; its bars are below.
+    pub(super) y: usize,
+    pub(super) bars: Vec<Bar<'a>>,
+}
+
 /// A span as it is drawn.
 pub(super) struct Bar<'a> {
     pub(super) span: &'a Span,
     pub(super) x: f64,
-    pub(super) y: usize,
     pub(super) width: f64,
 }
 
@@ -132,22 +144,43 @@ impl Timeline {
         Self { spans, from: run.created_at, to: run.finished_at.unwrap_or_else(Timestamp::now) }
     }
 
-    /// The drawn spans.
-    pub(super) fn bars(&self) -> impl Iterator<Item = Bar<'_>> {
+    /// The lanes that have spans, from the top.
+    pub(super) fn lanes(&self) -> Vec<Lane<'_>> {
+        let used = LANES.iter().filter(|(kind, _)| self.drawn().any(|span| span.kind == *kind));
+        let lanes = used.enumerate().map(|(row, (kind, name))| {
+            let spans = self.drawn().filter(|span| span.kind == *kind);
+            Lane { name, y: row * LANE_HEIGHT + TEXT_HEIGHT, bars: spans.map(|span| self.bar(span)).collect() }
+        });
+        lanes.collect()
+    }
+
+    fn drawn(&self) -> impl Iterator<Item = &Span> {
+        self.spans.iter().take(MAX_SPANS_DRAWN)
+    }
+
+    fn bar<'a>(&self, span: &'a Span) -> Bar<'a> {
         let whole = (self.to.0.as_millisecond() - self.from.0.as_millisecond()).max(1) as f64;
-        let place = move |at: Timestamp| {
+        let place = |at: Timestamp| {
             let since = (at.0.as_millisecond() - self.from.0.as_millisecond()) as f64;
-            LABEL_WIDTH + (since / whole).clamp(0.0, 1.0) * (TIMELINE_WIDTH - LABEL_WIDTH)
+            ((since / whole).clamp(0.0, 1.0) * TIMELINE_WIDTH * 10.0).round() / 10.0
         };
-        self.spans.iter().take(MAX_SPANS_DRAWN).enumerate().map(move |(row, span)| {
-            let x = place(span.from);
-            Bar { span, x, y: row * ROW_HEIGHT, width: (place(span.to.unwrap_or(self.to)) - x).max(2.0) }
-        })
+        let x = place(span.from).min(TIMELINE_WIDTH - MIN_BAR_WIDTH);
+        Bar { span, x, width: (place(span.to.unwrap_or(self.to)) - x).max(MIN_BAR_WIDTH) }
+    }
+
+    /// Where the time axis is.
+    pub(super) fn axis(&self) -> usize {
+        self.lanes().len() * LANE_HEIGHT + AXIS_GAP
     }
 
     /// The picture's height, in its own units.
     pub(super) fn height(&self) -> usize {
-        self.spans.len().min(MAX_SPANS_DRAWN) * ROW_HEIGHT
+        self.axis() + LANE_HEIGHT
+    }
+
+    /// How long it is.
+    pub(super) fn length(&self) -> DurationText {
+        DurationText(self.to.0.as_second() - self.from.0.as_second())
     }
 
     /// How many spans the picture leaves out.
@@ -158,11 +191,7 @@ impl Timeline {
     /// The picture's description, in a sentence.
     pub(super) fn sentence(&self) -> String {
         let spans = self.spans.iter().map(|span| format!("{} {}", span.name, span.length()));
-        format!(
-            "Timeline over {}: {}",
-            DurationText(self.to.0.as_second() - self.from.0.as_second()),
-            spans.collect::<Vec<_>>().join(", ")
-        )
+        format!("Timeline over {}: {}", self.length(), spans.collect::<Vec<_>>().join(", "))
     }
 }
 
@@ -170,7 +199,7 @@ impl Timeline {
 mod tests {
     use serde_json::json;
 
-    use super::super::run_samples::{at, event, running};
+    use super::super::run_samples::{at, ended, event, running};
     use super::*;
 
     fn drawn(timeline: &Timeline) -> Vec<(&str, Timestamp, Option<Timestamp>)> {
@@ -198,5 +227,20 @@ mod tests {
             ("Model", at(10), None),
         ];
         assert_eq!(drawn(&timeline), expected);
+        let lanes: Vec<_> = timeline.lanes().iter().map(|lane| (lane.name, lane.bars.len())).collect();
+        assert_eq!(lanes, [("Waiting", 1), ("Model", 2), ("Tools", 1), ("You", 1)]);
+    }
+
+    #[test]
+    fn every_bar_is_seen_and_none_is_longer_than_the_picture() {
+        let call = |id: &str| json!({ "call_id": id, "tool": "Read" });
+        let events = [
+            event(39, EventType::ToolStarted, call("1")),
+            event(40, EventType::ToolStarted, call("2")),
+            event(40, EventType::ToolCompleted, call("2")),
+        ];
+        let timeline = Timeline::new(&ended("done"), &events);
+        let bars: Vec<_> = timeline.lanes().into_iter().flat_map(|lane| lane.bars).collect();
+        assert!(bars.iter().all(|bar| bar.width >= MIN_BAR_WIDTH && bar.x + bar.width <= TIMELINE_WIDTH));
     }
 }

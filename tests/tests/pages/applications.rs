@@ -29,7 +29,7 @@ async fn an_application_is_created_keyed_disabled_and_removed() {
     let Some(browser) = Browser::start().await else { return };
     let device = TestDevice::built_in().await;
     let page = browser.signed_in(&device).await;
-    page.click("nav >> text=Applications").await;
+    page.click(".side >> text=Applications").await;
     page.click("text=New application").await;
     page.fill("#name", "Billing").await;
     page.click("text=Create application").await;
@@ -94,7 +94,7 @@ async fn an_application_is_created_keyed_disabled_and_removed() {
     if page.count("#state form button:enabled").await > 0 {
         page.click("button:enabled >> text=Complete disabling").await;
     }
-    page.wait_for_visible("#state >> text=Disabled").await;
+    page.wait_for_visible("#head >> text=Disabled").await;
     page.click("text=Remove from list…").await;
     page.click("dialog button >> text=Remove from list").await;
     page.wait_for_visible("h1 >> text=Removed").await;

@@ -3,7 +3,7 @@
 use deskgate_protocol::Timestamp;
 use deskgate_tests::browser::BrowserPage;
 use deskgate_tests::{Browser, Folder, TestDevice, until};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::{text, writer, written};
 
@@ -37,7 +37,7 @@ async fn an_open_inbox_shows_a_request_at_once_and_every_answer_counts() {
     let page = browser.signed_in(&device).await;
     page.goto("/approvals").await;
     page.wait_for_visible("text=Nothing waits for you").await;
-    page.wait_for_visible("#live >> text=live").await;
+    page.wait_for_visible("#live >> text=/^Live$/").await;
 
     let run_id = backend.submit("Answer.").await;
     let late = shown(&page, &device).await;
@@ -52,7 +52,7 @@ async fn an_open_inbox_shows_a_request_at_once_and_every_answer_counts() {
     // Approval takes two keys, never one.
     page.press("j").await;
     page.press("a").await;
-    assert_eq!(page.evaluate("document.activeElement.textContent").await, json!("Allow this once"));
+    page.has_focus("button", "Allow once").await;
     assert_eq!(written(&folder), None);
     page.press("Enter").await;
     page.wait_for_visible("text=Nothing waits for you").await;
@@ -62,7 +62,7 @@ async fn an_open_inbox_shows_a_request_at_once_and_every_answer_counts() {
     std::fs::remove_file(folder.path().join("reply.txt")).expect("it was written");
     let run_id = backend.submit("Answer again.").await;
     shown(&page, &device).await;
-    page.click("summary >> text=Deny and tell the assistant why").await;
+    page.click("summary >> text=Deny and say why…").await;
     page.fill("[data-card] input[name=reason]", "Ask Ms Meier first.").await;
     page.click("[data-deny]").await;
     page.wait_for_visible("text=Nothing waits for you").await;

@@ -56,7 +56,9 @@ async fn it_answers_to_its_own_address_and_to_no_name_that_leads_to_it(hand: &Ra
         exchange(hand.address, &format!("GET {path} HTTP/1.1\r\nHost: rebound.example:{port}\r\n\r\n")).await
     };
     assert_eq!(foreign("/style.css").await.status, 200, "what tells of the mistake has its style");
-    for path in ["/script.js", "/icon.svg", "/sign-in", "/live", "/style.css/", "/STYLE.css", "//style.css"] {
+    for path in
+        ["/script.js", "/icons.svg", "/mark.svg", "/sign-in", "/live", "/style.css/", "/STYLE.css", "//style.css"]
+    {
         refused(&foreign(path).await, path);
     }
     let changing = format!("POST /style.css HTTP/1.1\r\nHost: rebound.example:{port}\r\nContent-Length: 0\r\n\r\n");
@@ -187,7 +189,9 @@ async fn every_answer_says_what_a_browser_may_do_with_it_and_none_opens_it_to_ot
     let stranger = RawSession::stranger(hand.address, &hand.mount);
     let outside = RawSession { mount: String::new(), ..hand.clone() };
     let mut answers: Vec<_> = hand.every_page().await.into_iter().collect();
-    for path in ["/style.css", "/script.js", "/icon.svg", "/sign-in", "/live", "/nowhere", "/runs/run_x", "/%00"] {
+    for path in
+        ["/style.css", "/script.js", "/icons.svg", "/mark.svg", "/sign-in", "/live", "/nowhere", "/runs/run_x", "/%00"]
+    {
         answers.push((path.to_owned(), hand.get(path).await));
         answers.push((format!("{path} for a stranger"), stranger.get(path).await));
         answers.push((format!("{path} outside"), outside.get(path).await));

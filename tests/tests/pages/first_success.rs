@@ -32,21 +32,21 @@ async fn a_newcomer_gets_from_the_link_to_a_finished_test_run_by_mouse() {
     page.tick("text=I have stored it", true).await;
     page.click("text=Close").await;
 
-    page.click("nav >> text=Overview").await;
+    page.click(".side >> text=Overview").await;
     page.click("#steps >> text=New service").await;
     page.fill("#name", "Orders").await;
     page.fill("#working_directory", folder.path().to_str().expect("a plain name")).await;
     page.click("text=Save draft").await;
     page.wait_for_visible("h1 >> text=Orders").await;
 
-    page.click("nav >> text=Overview").await;
+    page.click(".side >> text=Overview").await;
     page.click("#steps a >> text=Check and publish").await;
     page.click("button >> text=Check capabilities").await;
     page.wait_for_visible("#checks >> text=PASS").await;
     page.click("a >> text=Publish…").await;
     page.click("dialog button >> text=Publish").await;
     page.wait_for_visible("#state >> text=Service ID").await;
-    page.click("#state >> text=Enable access…").await;
+    page.click("#stages >> text=Enable access…").await;
     page.click("dialog button >> text=Enable access").await;
 
     page.wait_for_visible("header >> text=Access enabled").await;
@@ -56,7 +56,7 @@ async fn a_newcomer_gets_from_the_link_to_a_finished_test_run_by_mouse() {
     // The page is not reloaded.
     page.wait_for_visible("#state >> text=Succeeded").await;
     page.wait_for_visible("#result >> text=orders.txt").await;
-    page.click("nav >> text=Overview").await;
+    page.click(".side >> text=Overview").await;
     page.wait_for_visible("#runs >> text=Succeeded").await;
     assert_eq!(page.count("#steps").await, 0, "all of it is done");
     the_run_is_done(&device).await;
@@ -68,8 +68,8 @@ async fn a_newcomer_gets_from_the_link_to_a_finished_test_run_by_keys_alone() {
     let (device, folder) = (TestDevice::built_in().await, Folder::new());
     let page = browser.window(WindowOptions::default()).await;
     page.goto(&device.page_link().await).await;
-    page.wait_for_visible("h1 >> text=Overview").await;
-    page.wait_for_visible("#live >> text=● live").await;
+    page.wait_for_visible(".side [aria-current] >> text=Overview").await;
+    page.wait_for_visible("#live >> text=/^Live$/").await;
 
     choose(&page, "link", "New application").await;
     page.wait_for_visible("h1 >> text=New application").await;
@@ -97,7 +97,7 @@ async fn a_newcomer_gets_from_the_link_to_a_finished_test_run_by_keys_alone() {
     question_is_left_where_it_was_asked(&device, &page).await;
     choose(&page, "link", "Enable access…").await;
     agree(&page, "Enable access?", "Enable access").await;
-    page.wait_for_visible("h1 >> text=Overview").await;
+    page.wait_for_visible(".side [aria-current] >> text=Overview").await;
     choose(&page, "link", "Try it").await;
     page.wait_for_visible("#try").await;
     page.tab_to("textbox", "What a caller would send").await;
@@ -118,7 +118,7 @@ async fn question_is_left_where_it_was_asked(device: &TestDevice, page: &Browser
     page.has_focus("link", "Enable access…").await;
 
     page.reload().await;
-    page.wait_for_visible("#live >> text=● live").await;
+    page.wait_for_visible("#live >> text=/^Live$/").await;
     choose(page, "link", "Access paused").await;
     page.wait_for_visible("dialog >> text=Enable access?").await;
     device.cli(&["access", "enable"]).await.ok();
@@ -134,7 +134,7 @@ async fn question_is_left_where_it_was_asked(device: &TestDevice, page: &Browser
 async fn focus_stays_when_what_has_it_is_replaced(device: &TestDevice, page: &BrowserPage) {
     page.tab_to("link", "Overview").await;
     page.press("Enter").await;
-    page.wait_for_visible("#live >> text=● live").await;
+    page.wait_for_visible("#live >> text=/^Live$/").await;
     page.tab_to("link", "Access enabled").await;
     for (command, shown) in [("pause", "paused"), ("enable", "enabled")] {
         device.cli(&["access", command]).await.ok();

@@ -75,7 +75,7 @@ async fn somebody_signs_in_in_a_browser_and_a_run_finishes_over_the_hosted_line(
     page.wait_for_visible("#account >> text=Signed in with an account of").await;
     page.click("button >> text=Test connection").await;
     page.wait_for_visible("#tested >> text=The gateway let this device in").await;
-    page.click("button.main >> text=Save").await;
+    page.click("button.primary >> text=Save").await;
     page.wait_for_visible("text=Saved, and active now").await;
     let status = device.wait_until_connected().await;
     assert_eq!(status["mode"], "hosted");

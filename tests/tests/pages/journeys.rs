@@ -58,7 +58,7 @@ async fn drafts_are_kept_apart(page: &BrowserPage) {
     page.fill("#ssh-address", "gateway.example:7822").await;
     page.click("text=Save draft").await;
     page.wait_for_visible("[role=status] >> text=The draft is kept").await;
-    assert_eq!(page.count(".tabs .mark >> text=draft").await, 2);
+    assert_eq!(page.count(".tabs .chip >> text=draft").await, 2);
     page.click(".tabs >> text=Built-in").await;
     page.wait_for_visible("#listen").await;
     assert_eq!(page.evaluate("document.querySelector('#listen').value").await, json!("127.0.0.1:18080"));
@@ -103,7 +103,7 @@ async fn a_draft_is_discarded_after_a_question(page: &BrowserPage, judge: &mut A
     page.click("dialog button >> text=Discard draft").await;
     page.wait_for_visible("[role=status] >> text=The draft is gone").await;
     assert_eq!(page.evaluate("document.querySelector('#ssh-address').value").await, json!(""));
-    assert_eq!(page.count(".tabs .mark >> text=draft").await, 1, "the other mode's stays");
+    assert_eq!(page.count(".tabs .chip >> text=draft").await, 1, "the other mode's stays");
 }
 
 #[tokio::test]
@@ -129,19 +129,19 @@ async fn settings(page: &BrowserPage, judge: &mut AccessibilityChecker) {
     judge.judge(page, "settings-failed-form").await;
     page.fill("#slots", "3").await;
     page.click("button >> text=Save >> nth=0").await;
-    page.wait_for_visible("[role=status] >> text=✔").await;
-    page.wait_for_visible("header >> text=The office desk").await;
+    page.wait_for_visible(".bar.good[role=status]").await;
+    page.wait_for_visible(".side >> text=The office desk").await;
     page.wait_for_visible("text=Start the agent again for the other number").await;
     let paper = "getComputedStyle(document.body).backgroundColor";
     let dark = page.evaluate(paper).await;
     judge.judge(page, "settings-saved").await;
     page.tick("input[name=theme][value=system]", true).await;
     page.click("button >> text=Save >> nth=0").await;
-    page.wait_for_visible("[role=status] >> text=✔").await;
+    page.wait_for_visible(".bar.good[role=status]").await;
     assert_ne!(page.evaluate(paper).await, dark, "against the system's light");
     page.tick("input[name=hide-details]", true).await;
     page.click("#notifications >> text=Save").await;
-    page.wait_for_visible("[role=status] >> text=✔").await;
+    page.wait_for_visible(".bar.good[role=status]").await;
     assert_eq!(page.evaluate("document.querySelector('[name=hide-details]').checked").await, json!(true));
 }
 
@@ -154,7 +154,7 @@ async fn health(device: &TestDevice, page: &BrowserPage, judge: &mut Accessibili
     let mode = |mode| std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).expect("ours");
     page.goto("/health").await;
     page.wait_for_visible("text=Nothing is wrong").await;
-    page.wait_for_visible("#live >> text=● live").await;
+    page.wait_for_visible("#live >> text=/^Live$/").await;
     mode(0o644);
     // The next look, here by the command line, also updates the open page.
     device.cli(&["doctor"]).await;

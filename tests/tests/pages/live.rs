@@ -17,7 +17,7 @@ async fn a_page_keeps_its_content_while_the_agent_is_away_and_is_fresh_when_it_i
     device.cli(&["app", "create", "Billing"]).await.ok();
     let page = browser.signed_in(&device).await;
     page.goto("/applications").await;
-    page.wait_for_visible("#live >> text=● live").await;
+    page.wait_for_visible("#live >> text=/^Live$/").await;
 
     browser.tolerate(Some("Failed to load resource")).await;
     device.stop(Signal::TERM).await;
@@ -25,7 +25,7 @@ async fn a_page_keeps_its_content_while_the_agent_is_away_and_is_fresh_when_it_i
     page.wait_for_visible("main >> text=Billing").await;
     device.start().await;
     device.wait_until_connected().await;
-    page.wait_for_visible("#live >> text=● live").await;
+    page.wait_for_visible("#live >> text=/^Live$/").await;
     browser.tolerate(None).await;
     page.wait_for_visible("header >> text=connected").await;
     // The page is really live again.
@@ -41,7 +41,7 @@ async fn a_change_during_a_refresh_is_shown_too() {
     let device = TestDevice::built_in().await;
     device.cli(&["access", "enable"]).await.ok();
     let page = browser.signed_in(&device).await;
-    page.wait_for_visible("#live >> text=● live").await;
+    page.wait_for_visible("#live >> text=/^Live$/").await;
     page.wait_for_visible("header >> text=Access enabled").await;
     page.evaluate(
         "(() => { const real = fetch; window.answered = 0;
@@ -75,7 +75,7 @@ async fn two_agents_in_one_browser_do_not_disturb_each_other() {
     second.enter(&other).await;
     assert_ne!(first.origin().await, second.origin().await);
     first.reload().await;
-    first.wait_for_visible("h1 >> text=Overview").await;
+    first.wait_for_visible(".side [aria-current] >> text=Overview").await;
     assert_eq!(first.cookies().await.len(), 2, "a cookie knows no port, so each has a name of its own");
 
     first.click("header >> text=Access enabled").await;

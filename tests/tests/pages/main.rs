@@ -12,6 +12,7 @@ mod first_success;
 mod hosted;
 mod journeys;
 mod live;
+mod look;
 mod other_users;
 mod raw_http;
 mod reading;

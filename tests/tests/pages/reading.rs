@@ -26,15 +26,15 @@ async fn runs_are_named_by_what_was_asked_and_a_conversation_reads_as_what_was_s
     let page = browser.signed_in(&device).await;
     let mut judge = AccessibilityChecker::of("reading");
     page.goto("/runs").await;
-    assert_eq!(page.text(&format!("#row-{run_id} .asked")).await, FIRST_WORDS);
+    assert_eq!(page.text(&format!("#row-{run_id} .what")).await, FIRST_WORDS);
     assert!(!page.text("main table").await.contains("run_"), "nobody has to read identifiers");
     page.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text; }").await;
     page.click(&format!("#row-{run_id} button.id")).await;
     assert_eq!(page.evaluate("window.copied").await, json!(run_id), "the whole identifier");
     judge.judge(&page, "runs").await;
-    page.click(&format!("#row-{run_id} .asked a")).await;
+    page.click(&format!("#row-{run_id} .what a")).await;
     page.wait_for_visible("h1 >> text=How many are in stock?").await;
-    assert_eq!(page.evaluate("document.querySelector('#state button.id').title").await, json!(run_id));
+    assert_eq!(page.evaluate("document.querySelector('#facts button.id').title").await, json!(run_id));
 
     page.goto(&format!("/conversations/{talk}")).await;
     let turns = page.text("#messages ol").await;
@@ -148,7 +148,7 @@ async fn what_each_tool_call_was_to_do_and_gave_back_stays_readable_with_its_run
     assert_eq!(page.text(".tool[open] .diff ins").await, "21");
     assert_eq!(page.text(".tool[open] .diff del").await, "12");
     page.click(".tool summary >> text=Grep").await;
-    page.wait_for_visible(".tool[open] pre >> text=2026-102 open").await;
+    page.wait_for_visible(".tool[open] pre >> text=ledger.md").await;
     let files = page.text("#files").await;
     for part in ["notes.txt", "+1", "−1", "draft.md", "new", "+200"] {
         assert!(files.contains(part), "{part}: {files}");

@@ -48,6 +48,7 @@ async fn a_draft_that_is_none_keeps_every_field(page: &BrowserPage, judge: &mut 
     page.tick("input[value=Edit]:not([name=unasked])", false).await;
     page.tick("input[name=unasked][value=Write]", true).await;
     page.fill("#rules", "permit everything").await;
+    page.click("summary >> text=Advanced").await;
     page.fill("#max_turns", "many").await;
     let before = page.evaluate(FIELDS_JS).await;
     page.click("text=Save draft").await;
@@ -73,7 +74,7 @@ async fn what_fails_its_check_cannot_be_published(page: &BrowserPage, judge: &mu
     folder.vanish();
     page.click("text=Check capabilities").await;
     page.wait_for_visible("#checks >> text=FAIL").await;
-    page.wait_for_visible("#state >> text=failed").await;
+    page.wait_for_visible("#stages >> text=failed").await;
     assert_eq!(page.count("#state button:disabled >> text=Publish").await, 1);
     judge.judge(page, "failed-check").await;
 }
@@ -94,7 +95,7 @@ async fn a_new_draft_stands_beside_what_is_published(
     page.fill("#instructions", "Answer in one sentence.").await;
     page.click("text=Save draft").await;
     page.wait_for_visible("#changes >> text=Answer in one sentence.").await;
-    page.wait_for_visible("#state >> text=this draft not").await;
+    page.wait_for_visible("#stages >> text=this draft not").await;
     judge.judge(page, "edited-again").await;
     let edited = service(device).await;
     assert_eq!(edited["published"]["version"], 1, "callers keep what is published: {edited}");

@@ -97,7 +97,7 @@ async fn another_port_of_this_computer_never_receives_the_session() {
     let led = listener.take();
     assert!(led.iter().any(|(_, headers)| headers.contains_key("cookie")), "{led:?}");
     page.reload().await;
-    page.wait_for_visible("h1 >> text=Overview").await;
+    page.wait_for_visible(".side [aria-current] >> text=Overview").await;
 }
 
 /// A link that somebody followed from a page of ours.

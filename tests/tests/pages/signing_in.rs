@@ -15,13 +15,13 @@ async fn a_link_signs_one_browser_in_and_nobody_afterwards() {
         (browser.window(WindowOptions::default()).await, browser.window(WindowOptions::default()).await);
 
     first.goto(&link).await;
-    first.wait_for_visible("h1 >> text=Overview").await;
+    first.wait_for_visible(".side [aria-current] >> text=Overview").await;
     let (url, mount) = (first.url().await, first.mount().await);
     assert_eq!(url, format!("{mount}/"), "the code is in the address no more");
     let path = mount.rsplit('/').next().expect("a path");
     assert!(path.len() == 22 && !link.contains(path), "the link leads below a path that it does not name: {url}");
     first.reload().await;
-    first.wait_for_visible("h1 >> text=Overview").await;
+    first.wait_for_visible(".side [aria-current] >> text=Overview").await;
     let [cookie] = &first.cookies().await[..] else { panic!("{:?}", first.cookies().await) };
     assert!(text(cookie, "/name").starts_with("ui_"), "{cookie}");
     assert_eq!((&cookie["httpOnly"], &cookie["sameSite"]), (&json!(true), &json!("Strict")), "{cookie}");
@@ -46,7 +46,7 @@ async fn a_link_signs_one_browser_in_and_nobody_afterwards() {
     second.click("summary >> text=I have a link code").await;
     second.fill("#code", code).await;
     second.click("button >> text=Continue").await;
-    second.wait_for_visible("h1 >> text=Overview").await;
+    second.wait_for_visible(".side [aria-current] >> text=Overview").await;
     ahead.click("text=Continue").await;
     ahead.wait_for_visible("[role=alert] >> text=used up").await;
     first.goto("/").await;
@@ -59,11 +59,11 @@ async fn without_its_script_everything_works_but_what_is_live() {
     let page = browser.window(WindowOptions { script: Some(false), ..WindowOptions::default() }).await;
     page.goto(&device.page_link().await).await;
     page.click("text=Continue").await;
-    page.wait_for_visible("h1 >> text=Overview").await;
+    page.wait_for_visible(".side [aria-current] >> text=Overview").await;
     let before = enabled(&device).await;
     page.click("header a[href$='/access']").await;
     page.click("form.question button").await;
-    page.wait_for_visible("h1 >> text=Overview").await;
+    page.wait_for_visible(".side [aria-current] >> text=Overview").await;
     assert_eq!(enabled(&device).await, !before);
     page.goto("/applications").await;
     page.click("text=New application").await;
@@ -86,14 +86,14 @@ async fn a_page_that_is_left_open_says_that_its_browser_was_signed_out() {
     let mount = page.mount().await;
     for tab in [&other, &writing] {
         tab.goto(&format!("{mount}/applications/new")).await;
-        tab.wait_for_visible("#live >> text=● live").await;
+        tab.wait_for_visible("#live >> text=/^Live$/").await;
     }
     // A fragment and the skip link stay on their page.
     other.goto(&format!("{mount}/settings#about")).await;
     other.wait_for_visible("#about:target").await;
     other.evaluate("document.querySelector('a.skip').click()").await;
     assert_eq!(other.url().await, format!("{mount}/settings#main"));
-    other.wait_for_visible("#live >> text=● live").await;
+    other.wait_for_visible("#live >> text=/^Live$/").await;
     writing.fill("#name", "Billing").await;
 
     browser.tolerate(Some("Failed to load resource")).await;

@@ -65,7 +65,7 @@ async fn a_budget_is_set_changed_and_removed_beside_what_is_spent() {
     assert!(page.text("#row-device").await.contains("5,000,000 tokens"));
     judge.judge(&page, "used-up").await;
     page.goto("/health").await;
-    page.click("#problems >> text=Open the page for it").await;
+    page.click("#problems >> text=Fix…").await;
     assert_eq!(page.evaluate("document.querySelector('#tokens').value").await, json!("5000000"), "as it is set");
     judge.judge(&page, "used-up-form").await;
     page.goto("/").await;

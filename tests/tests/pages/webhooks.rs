@@ -29,7 +29,7 @@ impl WebhookPageFixture {
         if look.script == Some(false) {
             page.click("text=Continue").await;
         }
-        page.wait_for_visible("h1 >> text=Overview").await;
+        page.wait_for_visible(".side [aria-current] >> text=Overview").await;
         page.goto("/applications").await;
         page.click("main >> text=shop").await;
         page.click("a >> text=Webhooks").await;
@@ -205,7 +205,7 @@ async fn what_would_happen_follows_the_form(page: &BrowserPage, judge: &mut Acce
 async fn a_webhook_is_made_and_tried_by_keys_alone() {
     let Some(site) = WebhookPageFixture::open(WindowOptions::default()).await else { return };
     let page = &site.page;
-    page.wait_for_visible("#live >> text=● live").await;
+    page.wait_for_visible("#live >> text=/^Live$/").await;
     choose(page, "link", "GitHub").await;
     page.wait_for_visible("#outcome >> text=It becomes a run.").await;
     page.tab_to("textbox", "Condition").await;

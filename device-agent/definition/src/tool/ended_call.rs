@@ -13,7 +13,9 @@ pub struct EndedCall {
     pub arguments: Value,
     /// What the model is told of it.
     pub output: String,
-    /// Whether it failed. Says nothing of a call that did not begin.
+    /// Whether it was refused, by the rules or by a person, before it began.
+    pub is_refused: bool,
+    /// Whether it failed.
     pub is_error: bool,
     /// Whether nobody knows what it did.
     pub is_unknown: bool,

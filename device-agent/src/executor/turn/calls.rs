@@ -72,6 +72,8 @@ pub(super) struct CurrentCall {
     pub(super) approved: Option<Approved>,
     /// How often what it would do had changed after a person allowed it.
     pub(super) outdated: u32,
+    /// Whether the rules or a person did not allow it.
+    is_refused: bool,
     step: CallStep,
 }
 
@@ -157,6 +159,7 @@ impl CurrentCall {
             tool: tool.clone(),
             arguments: arguments.clone(),
             output: output.text.clone(),
+            is_refused: self.is_refused,
             is_error: output.is_error,
             is_unknown: output.is_unknown,
         }))
@@ -201,6 +204,7 @@ impl Turn {
                 digest: None,
                 approved: None,
                 outdated: 0,
+                is_refused: false,
                 step: CallStep::Planning,
             }));
             work.answers.push(None);
@@ -397,7 +401,14 @@ impl Turn {
     }
 
     /// Refuses the call: the model gets the reason, unless the service ends the run on a denial.
-    fn refused(&mut self, work: CallQueue, current: CurrentCall, said: String, code: RunErrorCode) -> Vec<TurnEffect> {
+    fn refused(
+        &mut self,
+        work: CallQueue,
+        mut current: CurrentCall,
+        said: String,
+        code: RunErrorCode,
+    ) -> Vec<TurnEffect> {
+        current.is_refused = true;
         match self.rules.on_denial {
             OnDenial::TellAssistant => self.answered(work, current, ToolOutput::error(said)),
             OnDenial::EndRun => {

@@ -208,7 +208,7 @@ pub(super) fn ended(tx: &Transaction<'_>, run_id: RunId, attempt: u32, call: &En
     let new: Option<i64> = tx
         .prepare_cached(&format!(
             "INSERT INTO run_call (run_id, attempt, call_id, tool, args_sha256, status, arguments, output, ended_at, kept_from)
-             VALUES (?1, ?2, ?3, ?4, ?5, 'not_run', ?6, ?7, {NOW}, (SELECT now FROM transcript_clock))
+             VALUES (?1, ?2, ?3, ?4, ?5, ?9, ?6, ?7, {NOW}, (SELECT now FROM transcript_clock))
              ON CONFLICT (run_id, attempt, call_id) DO UPDATE SET output = excluded.output, ended_at = excluded.ended_at,
                  status = iif(begun_at IS NULL, status, ?8)
              RETURNING n"
@@ -223,6 +223,7 @@ pub(super) fn ended(tx: &Transaction<'_>, run_id: RunId, attempt: u32, call: &En
                 shorten::text(&call.arguments.to_string(), MAX_PART_BYTES),
                 shorten::text(&call.output, MAX_PART_BYTES),
                 status,
+                if call.is_refused { "not_run" } else { status },
             ],
             |row| row.get(0),
         )

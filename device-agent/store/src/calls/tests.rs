@@ -28,6 +28,7 @@ fn end(call_id: &str, output: &str) -> EndedCall {
         tool: "Read".to_owned(),
         arguments: json!({ "file_path": "a.txt" }),
         output: output.to_owned(),
+        is_refused: false,
         is_error: false,
         is_unknown: false,
     }
@@ -102,9 +103,11 @@ async fn a_call_that_was_refused_is_kept_for_its_owner_and_is_not_in_the_receipt
     let (_home, store) = open().await;
     let run_id = RunId::new();
     let ledger = store.ledger(run_id, 1);
-    ledger.end_call(EndedCall { is_error: true, ..end("call_1_1", "the rules do not allow it") }).await;
+    ledger.end_call(EndedCall { is_refused: true, is_error: true, ..end("call_1_1", "the rules do not allow it") }).await;
+    ledger.end_call(EndedCall { is_error: true, ..end("call_1_2", "no such file") }).await;
     let calls = store.calls_of_run(run_id).await.expect("readable");
-    let [call] = &calls[..] else { panic!("{calls:?}") };
+    let [call, not_planned] = &calls[..] else { panic!("{calls:?}") };
+    assert_eq!((not_planned.status, not_planned.begun_at), (CallStatus::Error, None));
     assert_eq!((call.status, call.begun_at), (CallStatus::NotRun, None));
     assert_eq!(call.output.as_deref(), Some("the rules do not allow it"));
     assert_eq!(store.lazily(move |tx| facts(tx, run_id)).await.expect("readable"), []);

@@ -146,6 +146,7 @@ async fn the_receipt_of_a_run_names_its_calls_with_what_the_owner_decided() {
         tool: "Read".to_owned(),
         arguments: call("read", ToolKind::Read).arguments,
         output: "There is no such file.".to_owned(),
+        is_refused: false,
         is_error: true,
         is_unknown: false,
     };
