@@ -34,6 +34,7 @@ mod provider;
 mod rules;
 mod runs;
 mod service;
+mod service_life;
 mod settings;
 mod socket;
 mod spending;

@@ -17,12 +17,12 @@ use super::form_errors::FieldAttributes;
 use super::frame::{Frame, Section};
 use super::labels::{Shape, TimeLabel};
 use super::live::Topic;
-use super::service_form::{self, TIME_UNITS, blank};
+use super::service_form::{self, TIME_UNITS};
 use super::stages::{self, Difference, StageStep};
-use super::{PageError, Pages};
+use super::{PageError, Pages, service_life};
 use crate::local::{
-    CheckService, ConfiguredServer, CreateService, EditService, ListMcpServers, ListProviders, LookAtFolder,
-    ProviderConfig, ShowService,
+    CheckService, ConfiguredServer, CreateService, EditService, ListMcpServers, ListProviders, ListStandings,
+    LookAtFolder, ProviderConfig, ServiceStanding, ShowService,
 };
 use crate::services::{Folder, RunningCheck};
 
@@ -33,6 +33,8 @@ struct ServicePage {
     app: Application,
     /// `None` until it is saved for the first time.
     service: Option<Service>,
+    /// What the gateway says of it.
+    standing: Option<ServiceStanding>,
     /// The folder in the form's field; absent while it is empty.
     folder: Option<Folder>,
     /// Its running check.
@@ -94,7 +96,10 @@ impl ServicePage {
     }
 
     fn bar(&self) -> Vec<StageStep> {
-        self.service.as_ref().map(|service| stages::bar(service, self.frame.access())).unwrap_or_default()
+        self.service
+            .as_ref()
+            .map(|service| stages::bar(service, self.standing, self.frame.access()))
+            .unwrap_or_default()
     }
 
     fn differences(&self) -> Vec<Difference> {
@@ -186,9 +191,15 @@ impl ServiceEditor {
         let Self { app_id, service, fields, wrong, problem } = self;
         let title = service.as_ref().map_or_else(|| "New service".to_owned(), |service| service.draft.name.clone());
         let handler = pages.handler();
-        let (frame, app, providers, servers) = tokio::join!(
+        let app = handler.manage(ShowApplication { app_id }).await;
+        if let Some(service) = &service
+            && let Some(ending) = service_life::ended(&app)
+        {
+            return Ok(service_life::show_ended(pages, visitor, service, ending).await);
+        }
+        let (frame, standings, providers, servers) = tokio::join!(
             Frame::new(pages, visitor, Section::Applications, title),
-            handler.manage(ShowApplication { app_id }),
+            handler.request(ListStandings {}),
             handler.request(ListProviders {}),
             handler.request(ListMcpServers {}),
         );
@@ -202,10 +213,24 @@ impl ServiceEditor {
             (true, Some(_)) => StatusCode::CONFLICT,
         };
         let (app, providers, servers) = (app?, providers?, servers?);
+        let standing =
+            service.as_ref().zip(standings.ok()).and_then(|(service, all)| all.get(&service.draft_id).copied());
         let checking = service.as_ref().and_then(|service| pages.handler().checking.of(service.draft_id));
         Ok(super::html(
             status,
-            &ServicePage { frame, app, service, folder, checking, fields, wrong, problem, providers, servers },
+            &ServicePage {
+                frame,
+                app,
+                service,
+                standing,
+                folder,
+                checking,
+                fields,
+                wrong,
+                problem,
+                providers,
+                servers,
+            },
         ))
     }
 }
@@ -216,7 +241,7 @@ pub(super) async fn ask_new(
     visitor: Visitor,
     Path(app_id): Path<ApplicationId>,
 ) -> Result<Response, PageError> {
-    let fields = service_form::fields(&blank());
+    let fields = service_form::fields(&Definition::blank());
     ServiceEditor { app_id, service: None, fields, wrong: Vec::new(), problem: None }.show(&pages, &visitor).await
 }
 
@@ -227,7 +252,7 @@ pub(super) async fn create(
     Path(app_id): Path<ApplicationId>,
     mut fields: FormFields,
 ) -> Result<Response, PageError> {
-    let definition = match read(&pages, &mut fields, &blank()).await? {
+    let definition = match read(&pages, &mut fields, &Definition::blank()).await? {
         Ok(definition) => definition,
         Err(wrong) => {
             return ServiceEditor { app_id, service: None, fields, wrong, problem: None }.show(&pages, &visitor).await;

@@ -312,6 +312,12 @@ CREATE TABLE run_call (
 
 ALTER TABLE run_journal ADD COLUMN started_at INTEGER;
 ",
+    "
+-- Since when a service is not published any more, and since when it is removed. The versions of a removed one stay: runs
+-- of them may be left to end, and lists show its name.
+ALTER TABLE service ADD COLUMN unpublished_at TEXT;
+ALTER TABLE service ADD COLUMN removed_at TEXT;
+",
 ];
 
 /// Checks, without a change, that the file has this program's schema.

@@ -48,6 +48,7 @@ mod replicas;
 mod retention;
 mod search;
 mod secrets;
+mod service_life;
 mod service_manager;
 mod settlements;
 mod shutdown;
