@@ -39,6 +39,7 @@ mod printing;
 mod project;
 mod proxies;
 mod queueing;
+mod quickstart;
 mod receipts;
 mod reconciliation;
 mod reconnection;
