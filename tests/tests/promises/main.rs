@@ -38,6 +38,7 @@ mod pending_approvals;
 mod printing;
 mod project;
 mod proxies;
+mod questions;
 mod queueing;
 mod quickstart;
 mod receipts;
