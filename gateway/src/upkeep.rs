@@ -52,8 +52,10 @@ pub struct UpkeepCounts {
     pub lost: usize,
     /// Runs whose device was removed.
     pub removed: usize,
-    /// Runs that were ended or asked to stop because their application was disabled.
-    pub disabled: usize,
+    /// Runs that were ended or asked to stop because their application was disabled or their service unpublished.
+    pub told: usize,
+    /// Unpublished services whose runs have all been told to end.
+    pub services_told: usize,
     /// Resets whose device was removed.
     pub resets_failed: usize,
     /// Ended runs that were deleted because their time was over.
@@ -105,7 +107,8 @@ async fn round(store: &Store, retention: Duration, turning: &Heartbeat) -> Resul
         expired: step(turning, store.expire_queued(retention)).await?,
         lost: step(turning, store.suspend_lost_runs()).await?,
         removed: step(turning, store.end_runs_of_revoked_devices(retention)).await?,
-        disabled: step(turning, store.tell_runs_of_disabled_applications(retention)).await?,
+        told: step(turning, store.tell_runs_of_what_ended(retention)).await?,
+        services_told: step(turning, store.note_runs_of_services_told(None)).await?,
         resets_failed: step(turning, store.fail_resets_of_revoked_devices()).await?,
         purged: purge(store, turning).await?,
         forgotten: step(turning, store.forget_purged_runs()).await?,

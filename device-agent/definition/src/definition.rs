@@ -60,6 +60,29 @@ pub struct Definition {
 }
 
 impl Definition {
+    /// The definition that a new service begins with: the scripted assistant with the workspace tools, and neither a name
+    /// nor a folder.
+    pub fn blank() -> Self {
+        Self {
+            name: String::new(),
+            description: String::new(),
+            working_directory: PathBuf::new(),
+            provider: Provider::Scripted,
+            model: "folder".to_owned(),
+            reasoning: Default::default(),
+            model_reads: None,
+            cost_shown_to: Default::default(),
+            instructions: "Answer the caller's question about the files in the working directory.".to_owned(),
+            tools: ToolName::WORKSPACE_TOOLS.to_vec(),
+            skills: Vec::new(),
+            mcp: Vec::new(),
+            approvals: ApprovalPolicy::default(),
+            protected: Vec::new(),
+            network: Network::None,
+            limits: RunLimits::default_for(&ToolName::WORKSPACE_TOOLS, &[]),
+        }
+    }
+
     /// Checks every field, and reports each wrong one once, with what to write instead.
     ///
     /// The working directory must be absolute and exist: a missing folder is a typing error. The checks find out

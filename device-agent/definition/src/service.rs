@@ -4,7 +4,7 @@ use deskgate_protocol::Timestamp;
 use deskgate_protocol::ids::{ApplicationId, DraftId, EndpointId};
 use serde::{Deserialize, Serialize};
 
-use crate::{CheckReport, Definition};
+use crate::{CheckReport, Definition, Provider};
 
 /// The stage that a service has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,6 +49,12 @@ impl Service {
         } else {
             ServiceStage::Draft
         }
+    }
+
+    /// Whether its draft or its published version names a provider.
+    pub fn uses(&self, provider: &Provider) -> bool {
+        let published = self.published.as_ref().map(|version| &version.definition);
+        [Some(&self.draft), published].into_iter().flatten().any(|definition| definition.provider == *provider)
     }
 }
 

@@ -40,6 +40,11 @@ pub(super) fn show_report(report: &CheckReport) -> String {
     report.checks.iter().map(show_check).collect()
 }
 
+/// The checks that failed.
+pub(super) fn show_failures(report: &CheckReport) -> String {
+    report.checks.iter().filter(|check| check.verdict == CheckResult::Fail).map(show_check).collect()
+}
+
 fn show_check(check: &Check) -> String {
     let verdict = match check.verdict {
         CheckResult::Pass => "PASS",

@@ -1,10 +1,13 @@
 //! `key`: application keys.
 
 use clap::{Args, Subcommand};
-use deskgate_program::exit::Failure;
+use deskgate_program::confirmation::Confirmation;
+use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::Output;
 use deskgate_program::records;
-use deskgate_protocol::management::{CreateKey, KeyRecord as Record, KeyWarning, ListKeys, RevokeKey, RollKey, Scope};
+use deskgate_protocol::management::{
+    CreateKey, KeyRecord as Record, KeyWarning, ListApplications, ListKeys, RevokeKey, RollKey, Scope,
+};
 use deskgate_protocol::{EndpointId, KeyId, Timestamp};
 
 use super::app;
@@ -34,6 +37,8 @@ pub(super) enum KeyCommand {
     Revoke {
         /// Its identifier
         key: KeyId,
+        #[command(flatten)]
+        confirmation: Confirmation,
     },
 }
 
@@ -103,12 +108,28 @@ pub(super) async fn run(agent: AgentClient, command: KeyCommand, out: Output) ->
                 )
             });
         }
-        KeyCommand::Revoke { key } => {
+        KeyCommand::Revoke { key, confirmation } => {
+            confirmation.confirm(&revocation(&agent, key).await?)?;
             let key = agent.manage(RevokeKey { key_id: key }).await?;
             out.result("key/1", &key, || format!("{} is revoked. Calls with it end within a second.", key.name));
         }
     }
     Ok(())
+}
+
+/// The question before a key is revoked.
+async fn revocation(agent: &AgentClient, key_id: KeyId) -> Result<String, Failure> {
+    for application in agent.manage(ListApplications {}).await? {
+        let keys = agent.manage(ListKeys { app_id: application.app_id }).await?;
+        let Some(key) = keys.into_iter().find(|key| key.key_id == key_id) else { continue };
+        let used = key.last_used_at.map_or("never".to_owned(), |at| at.to_string());
+        return Ok(format!(
+            "Revoke {:?} (…{}) of {:?}? It cannot be restored.\n  Last used: {used}\n  Calls with it are refused within a \
+             second. Runs that it submitted go on.",
+            key.name, key.last4, application.name
+        ));
+    }
+    Err(Failure::new(Exit::Failed, format!("there is no key {key_id}; see: deskgate key list --app APP")))
 }
 
 fn list(keys: &[Record]) -> String {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::text_file;
+use deskgate_protocol::secret::SecretKind;
 
 use crate::local::{KeyPlace, NewKey};
 
@@ -29,12 +30,17 @@ impl KeyFileArgs {
         self.key_place.as_deref()?.parse().ok()
     }
 
-    /// Reads the file, if one is given.
-    pub(super) fn read(&self) -> Result<NewKey, Failure> {
-        match &self.key_file {
-            None if self.no_key => Ok(NewKey::Forget),
-            None => Ok(NewKey::Keep),
-            Some(path) => text_of(path).map(NewKey::Replace),
+    /// Reads the file, if one is given. `whose` is who the key is for: one of our own secrets, which opens only
+    /// Deskgate, is named and refused.
+    pub(super) fn read(&self, whose: &str) -> Result<NewKey, Failure> {
+        let text = match &self.key_file {
+            None if self.no_key => return Ok(NewKey::Forget),
+            None => return Ok(NewKey::Keep),
+            Some(path) => text_of(path)?,
+        };
+        match SecretKind::of(text.trim()).filter(|kind| *kind != SecretKind::ModelProviderKey) {
+            Some(kind) => Err(Failure::new(Exit::Usage, format!("--key-file: this is {kind}, not a key of {whose}"))),
+            None => Ok(NewKey::Replace(text)),
         }
     }
 }

@@ -12,8 +12,8 @@ use deskgate_program::records::{self, Noun};
 use deskgate_program::{terminal, visible};
 
 use super::key_file::KeyFileArgs;
-use super::no_secret;
 use super::socket::AgentClient;
+use super::{no_secret, provider};
 use crate::config::Home;
 use crate::local::{
     AcceptMcpTools, CancelMcpSignIn, GetMcpSignIn, ListMcpServers, LookAtMcpServer, McpSignInPrompt, McpSignInStatus,
@@ -53,6 +53,8 @@ pub(super) enum McpCommand {
     Remove {
         /// Its name
         name: String,
+        #[command(flatten)]
+        confirmation: Confirmation,
     },
 }
 
@@ -115,7 +117,11 @@ pub(super) async fn run(agent: AgentClient, command: McpCommand, out: Output) ->
                 Some(_) => format!("Signed out of {} here. {}", done.name, told(&done)),
             });
         }
-        McpCommand::Remove { name } => {
+        McpCommand::Remove { name, confirmation } => {
+            let servers = agent.request(ReviewMcpServers {}).await?;
+            let view = SERVERS.only(&name, servers.into_iter().filter(|view| view.server.name == name))?;
+            let services: Vec<_> = view.users.into_iter().map(|user| user.service).collect();
+            confirmation.confirm(&provider::removal("MCP server", &name, &services))?;
             let removed = agent.request(RemoveMcpServer { name }).await?;
             out.result("mcp-server-removed/1", &removed, || {
                 let ended = ended(removed.sign_out.as_ref());
@@ -250,7 +256,7 @@ fn request(set: McpSetArgs) -> Result<SetMcpServer, Failure> {
     for (what, text) in [("NAME", Some(&set.name)), ("--url", set.url.as_ref()), ("--header", set.header.as_ref())] {
         no_secret(what, text.map(String::as_str).unwrap_or_default())?;
     }
-    let (key, key_place) = (set.key.read()?, set.key.place());
+    let (key, key_place) = (set.key.read("an MCP server")?, set.key.place());
     Ok(SetMcpServer { name: set.name, url: set.url, header: set.header, key, key_place })
 }
 

@@ -31,9 +31,11 @@ mod operation;
 #[cfg(test)]
 mod printed_commands;
 mod provider;
+mod quickstart;
 mod rules;
 mod runs;
 mod service;
+mod service_life;
 mod settings;
 mod socket;
 mod spending;
@@ -76,6 +78,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// From nothing to a finished run: an agent, an application with a key, and a published service for a folder
+    Quickstart(quickstart::QuickstartArgs),
     /// Start the agent in the background
     Start(daemon::StartArgs),
     /// Stop the agent; runs in progress finish first, unless they wait for a decision
@@ -229,6 +233,7 @@ async fn interrupted() -> Failure {
 
 async fn run(command: Command, out: Output, itself: AgentFunctions) -> Result<(), Failure> {
     match command {
+        Command::Quickstart(quickstart) => quickstart::run(quickstart, out, itself.run).await,
         Command::Start(start) => daemon::start(start, out, itself.run).await,
         Command::Stop(stop) => daemon::stop(AgentClient::find()?, stop, out).await,
         Command::Status => daemon::status(AgentClient::find()?, out).await,

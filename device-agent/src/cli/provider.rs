@@ -1,18 +1,21 @@
 //! `provider`: the model providers that services may name.
 
 use clap::{Args, Subcommand};
-use deskgate_program::exit::{Exit, Failure};
+use deskgate_definition::Provider;
+use deskgate_program::confirmation::Confirmation;
+use deskgate_program::exit::Failure;
 use deskgate_program::output::Output;
-use deskgate_program::records;
-use deskgate_protocol::secret::SecretKind;
+use deskgate_program::records::{self, Noun};
 
 use super::key_file::KeyFileArgs;
 use super::no_secret;
 use super::socket::AgentClient;
 use crate::local::{
-    Api, KeyPlace, ListModels, ListProviders, ListedModel, Need, NewKey, Profile, ProviderConfig, RemoveProvider,
+    Api, KeyPlace, ListModels, ListProviders, ListServices, ListedModel, Need, Profile, ProviderConfig, RemoveProvider,
     SetProvider, travels_openly,
 };
+
+const PROVIDERS: Noun = Noun { singular: "model provider", plural: "model providers", list: "deskgate provider list" };
 
 /// `deskgate provider …`
 #[derive(Debug, Subcommand)]
@@ -32,6 +35,8 @@ pub(super) enum ProviderCommand {
     Remove {
         /// Its name
         name: String,
+        #[command(flatten)]
+        confirmation: Confirmation,
     },
 }
 
@@ -79,7 +84,14 @@ pub(super) async fn run(agent: AgentClient, command: ProviderCommand, out: Outpu
             let models = agent.request(ListModels { name: name.clone() }).await?;
             out.result("models/1", &serde_json::json!({ "provider": name, "models": models }), || model_list(&models));
         }
-        ProviderCommand::Remove { name } => {
+        ProviderCommand::Remove { name, confirmation } => {
+            let providers = agent.request(ListProviders {}).await?;
+            let known = providers.into_iter().map(|provider| provider.name).filter(|known| *known == name);
+            let name = PROVIDERS.only(&name, known)?;
+            let provider = Provider::Account(name.clone());
+            let services = agent.request(ListServices {}).await?.into_iter().filter(|service| service.uses(&provider));
+            let services: Vec<_> = services.map(|service| service.draft.name).collect();
+            confirmation.confirm(&removal("provider", &name, &services))?;
             agent.request(RemoveProvider { name: name.clone() }).await?;
             out.result("provider-removed/1", &serde_json::json!({ "name": name }), || {
                 format!("{name} and its key are gone from this computer.")
@@ -87,6 +99,17 @@ pub(super) async fn run(agent: AgentClient, command: ProviderCommand, out: Outpu
         }
     }
     Ok(())
+}
+
+/// The question before a provider or a server is removed.
+pub(super) fn removal(what: &str, name: &str, services: &[String]) -> String {
+    let services = match services {
+        [] => "No service names it.".to_owned(),
+        services => format!("Runs of these services will fail: {}", services.join(", ")),
+    };
+    format!(
+        "Remove the {what} {name}?\n  Its key is deleted from this computer, and is not revoked at the {what}.\n  {services}"
+    )
 }
 
 fn request(set: ProviderSetArgs) -> Result<SetProvider, Failure> {
@@ -98,12 +121,7 @@ fn request(set: ProviderSetArgs) -> Result<SetProvider, Failure> {
     ] {
         no_secret(what, text.map(String::as_str).unwrap_or_default())?;
     }
-    let (key, key_place) = (set.key.read()?, set.key.place());
-    if let NewKey::Replace(text) = &key
-        && let Some(kind) = SecretKind::of(text.trim()).filter(|kind| *kind != SecretKind::ModelProviderKey)
-    {
-        return Err(Failure::new(Exit::Usage, format!("--key-file: this is {kind}, not a model provider's key")));
-    }
+    let (key, key_place) = (set.key.read("a model provider")?, set.key.place());
     let ProviderSetArgs { name, profile, api, base_url, api_version, plain_http, .. } = set;
     Ok(SetProvider { name, profile, api, base_url, api_version, plain_http, key, key_place })
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use deskgate_definition::{
-    ApprovalPolicy, CostShownTo, Definition, Effort, MicroUsd, ModelReads, Network, PROTECTED_NAMES, Provider,
-    ReasoningSummaries, RunLimits, Service as Record, ServiceStage, Skill, ToolName, is_taken_off,
+    CostShownTo, Definition, Effort, MicroUsd, ModelReads, Network, PROTECTED_NAMES, Provider, ReasoningSummaries,
+    RunLimits, Service as Record, Skill, ToolName, is_taken_off,
 };
 use deskgate_program::duration;
 use deskgate_program::exit::{Exit, Failure};
@@ -16,9 +16,13 @@ use deskgate_program::{text_file, visible};
 use deskgate_protocol::management::TryEndpoint;
 use deskgate_protocol::{DraftId, EndpointId};
 
+use super::service_life::{self, ServiceLifeCommand};
 use super::socket::AgentClient;
 use super::{app, checks, mcp, no_secret, rules, runs};
-use crate::local::{CreateService, EditService, ListServices, LookAtFolder, PublishService, ShowService};
+use crate::local::{
+    CreateService, EditService, ListServices, ListStandings, LookAtFolder, PublishService, ServiceStanding,
+    ShowService, stage,
+};
 use crate::services::Folder;
 
 const SERVICES: Noun = Noun { singular: "service", plural: "services", list: "deskgate service list" };
@@ -56,6 +60,8 @@ pub(super) enum ServiceCommand {
         /// Its name or identifier
         service: String,
     },
+    #[command(flatten)]
+    Life(ServiceLifeCommand),
     /// Start a run of what is published, as a caller would
     Try {
         /// Its name or identifier
@@ -190,24 +196,8 @@ pub(super) async fn run(agent: AgentClient, command: ServiceCommand, out: Output
         ServiceCommand::Create { name, app, fields } => {
             let app_id = app::find(&agent, &app).await?;
             let mcp = mcp::named(&agent, &fields.mcp, &[]).await?;
-            let definition = fields.apply(Definition {
-                name,
-                description: String::new(),
-                working_directory: std::env::current_dir().unwrap_or_default(),
-                provider: Provider::Scripted,
-                model: "folder".to_owned(),
-                reasoning: Default::default(),
-                model_reads: None,
-                cost_shown_to: Default::default(),
-                instructions: "Answer the caller's question about the files in the working directory.".to_owned(),
-                tools: ToolName::WORKSPACE_TOOLS.to_vec(),
-                skills: Vec::new(),
-                mcp,
-                approvals: ApprovalPolicy::default(),
-                protected: Vec::new(),
-                network: Network::None,
-                limits: RunLimits::default_for(&ToolName::WORKSPACE_TOOLS, &[]),
-            })?;
+            let working_directory = std::env::current_dir().unwrap_or_default();
+            let definition = fields.apply(Definition { name, working_directory, mcp, ..Definition::blank() })?;
             let service = agent.request(CreateService { app_id, definition }).await?;
             out.result("service/1", &view(&service), || {
                 format!("Saved as a draft: {}\nNext: deskgate service check {}", service.draft_id, service.draft_id)
@@ -251,6 +241,7 @@ pub(super) async fn run(agent: AgentClient, command: ServiceCommand, out: Output
                 )
             });
         }
+        ServiceCommand::Life(command) => service_life::run(agent, command, out).await?,
         ServiceCommand::Try { service, input, wait } => {
             no_secret("--input", &input)?;
             let service = find(&agent, &service).await?;
@@ -265,15 +256,19 @@ pub(super) async fn run(agent: AgentClient, command: ServiceCommand, out: Output
         }
         ServiceCommand::List => {
             let services = agent.request(ListServices {}).await?;
-            let views: Vec<_> = services.iter().map(view).collect();
-            out.result("services/1", &serde_json::json!({ "services": views }), || list(&services));
+            let standings = agent.request(ListStandings {}).await?;
+            let rows: Vec<_> =
+                services.iter().map(|service| (service, standings.get(&service.draft_id).copied())).collect();
+            let views: Vec<_> = rows.iter().map(|(service, standing)| view_with(service, *standing)).collect();
+            out.result("services/1", &serde_json::json!({ "services": views }), || list(&rows));
         }
         ServiceCommand::Show { service } => {
             let service = find(&agent, &service).await?;
             let service = agent.request(ShowService { draft_id: service.draft_id }).await?;
+            let standing = agent.request(ListStandings {}).await?.get(&service.draft_id).copied();
             let path = service.draft.working_directory.clone();
             let folder = agent.request(LookAtFolder { path }).await?;
-            out.result("service/1", &view(&service), || show(&service, &folder));
+            out.result("service/1", &view_with(&service, standing), || show(&service, standing, &folder));
         }
     }
     Ok(())
@@ -367,8 +362,9 @@ fn tools_of(text: &str) -> Result<Vec<ToolName>, Failure> {
     text.split(',').map(tool).collect()
 }
 
-/// A service by one of its identifiers, or by a unique name.
-async fn find(agent: &AgentClient, wanted: &str) -> Result<Record, Failure> {
+/// A service by one of its identifiers, or by a unique name. Of several with the name, one whose application has ended
+/// is not meant.
+pub(super) async fn find(agent: &AgentClient, wanted: &str) -> Result<Record, Failure> {
     let mut services = agent.request(ListServices {}).await?;
     let draft_id: Option<DraftId> = wanted.parse().ok();
     let matches = |service: &Record| {
@@ -377,6 +373,13 @@ async fn find(agent: &AgentClient, wanted: &str) -> Result<Record, Failure> {
             || service.endpoint_id.is_some_and(|id| id.to_string() == wanted)
     };
     services.retain(matches);
+    if services.len() > 1 {
+        let standings = agent.request(ListStandings {}).await?;
+        let has_ended = |service: &Record| standings.get(&service.draft_id) == Some(&ServiceStanding::Ended);
+        if services.iter().any(|service| !has_ended(service)) {
+            services.retain(|service| !has_ended(service));
+        }
+    }
     SERVICES.only(wanted, services)
 }
 
@@ -396,41 +399,47 @@ fn callable(service: &Record) -> Result<EndpointId, Failure> {
     })
 }
 
-fn stage(service: &Record) -> &'static str {
-    match service.stage() {
-        ServiceStage::Draft => "draft",
-        ServiceStage::Checked => "checked",
-        ServiceStage::Published => "published",
-    }
+/// A service as JSON, by what is known on this computer.
+pub(super) fn view(service: &Record) -> serde_json::Value {
+    view_with(service, None)
 }
 
-fn view(service: &Record) -> serde_json::Value {
-    serde_json::json!({
+fn view_with(service: &Record, standing: Option<ServiceStanding>) -> serde_json::Value {
+    let mut view = serde_json::json!({
         "draft_id": service.draft_id,
         "app_id": service.app_id,
         "endpoint_id": service.published.as_ref().and(service.endpoint_id),
-        "stage": stage(service),
+        "stage": stage(service, standing),
         "draft": service.draft,
         "checks": service.checks,
         "published": service.published,
-    })
+    });
+    if let Some(standing) = standing {
+        view["standing"] = serde_json::json!(standing);
+    }
+    view
 }
 
-fn list(services: &[Record]) -> String {
+fn list(services: &[(&Record, Option<ServiceStanding>)]) -> String {
     records::list(
         services,
         "A service is what callers can use. Create one: deskgate service create NAME --app APP --dir FOLDER",
         &["NAME", "STAGE", "PUBLISHED", "FOLDER", "ID"],
-        |service| {
-            let version = service.published.as_ref().map(|version| format!("v{}", version.version));
-            let endpoint = service.published.as_ref().and(service.endpoint_id).map(|id| id.to_string());
+        |(service, standing)| {
+            let stage = stage(service, *standing);
+            let version = service.published.as_ref();
+            let endpoint = version.and(service.endpoint_id).map(|id| id.to_string());
+            let about = match standing {
+                _ if version.is_some_and(|version| version.paused.is_some()) => " (paused)".to_owned(),
+                None | Some(ServiceStanding::Published) => String::new(),
+                Some(ServiceStanding::Unknown) => " (gateway not reached)".to_owned(),
+                Some(standing) if standing.as_str() == stage => String::new(),
+                Some(standing) => format!(" ({standing})"),
+            };
             vec![
                 service.draft.name.clone(),
-                stage(service).to_owned(),
-                match service.published.as_ref().is_some_and(|version| version.paused.is_some()) {
-                    true => format!("{} (paused)", version.unwrap_or_default()),
-                    false => version.unwrap_or_default(),
-                },
+                stage.to_owned(),
+                version.map(|version| format!("v{}{about}", version.version)).unwrap_or_default(),
                 service.draft.working_directory.display().to_string(),
                 endpoint.unwrap_or_else(|| service.draft_id.to_string()),
             ]
@@ -445,7 +454,7 @@ fn always_protected(patterns: &[&str]) -> String {
     format!("the folders of version control, {}", names.join(", "))
 }
 
-fn show(service: &Record, folder: &Folder) -> String {
+fn show(service: &Record, standing: Option<ServiceStanding>, folder: &Folder) -> String {
     let definition = &service.draft;
     let tools: Vec<_> = definition.tools.iter().map(|tool| tool.as_str()).collect();
     let servers: Vec<_> = definition.mcp.iter().map(|server| server.name.as_str()).collect();
@@ -455,7 +464,8 @@ fn show(service: &Record, folder: &Folder) -> String {
     let protected: Vec<_> = definition.protected.iter().map(String::as_str).collect();
     let published = service.published.as_ref().zip(service.endpoint_id);
     let detail = Detail::new(format!("{} ({})", definition.name, service.draft_id))
-        .field("stage", stage(service))
+        .field("stage", stage(service, standing))
+        .fields("at the gateway", standing.and_then(ServiceStanding::words))
         .field(
             "folder",
             format!("{} ({})", definition.working_directory.display(), folder.words(&definition.working_directory)),

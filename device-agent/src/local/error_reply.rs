@@ -39,6 +39,8 @@ impl From<ServiceError> for ErrorReply {
             ServiceError::NotChecked(_)
             | ServiceError::CheckFailed { .. }
             | ServiceError::Edited(_)
+            | ServiceError::NotPublished(_)
+            | ServiceError::NotActive { .. }
             | ServiceError::OtherTools(_) => refused(message),
             ServiceError::Gateway(error) => error.into(),
             ServiceError::Store(error) => error.into(),

@@ -20,6 +20,7 @@
 //! | `line`, `decisions` | answer requests about the connection, and about approvals |
 //! | [`mcp`] | MCP servers, their tools, and the pinned lists |
 //! | [`connection`], [`providers`], [`services`], [`status`] | the requests about each, and their answers |
+//! | [`service_life`] | requests that end a service, disable it, or take it elsewhere |
 //! | [`unsettled`] | the runs that wait for a decision, and the end of those that are not known here |
 //! | [`settings`] | the agent's own settings |
 //! | [`receipts`] | requests about what this device signed |
@@ -60,6 +61,7 @@ pub mod reply;
 pub mod request;
 pub mod reserve;
 pub mod retention;
+pub mod service_life;
 pub mod services;
 pub mod settings;
 mod spending;
@@ -84,6 +86,9 @@ pub use crate::health::bundle::{Bundle, of_disk};
 pub use crate::health::{HealthProblem, HealthReport, ProblemCode, Severity};
 pub use crate::link::{ConnectStage, HostKeys};
 pub use crate::power::AwakeStatus;
+pub use crate::services::life::ServiceEnding;
+pub use crate::services::standing::{ServiceStanding, stage};
+pub use crate::services::summary::summary;
 pub use account::{AccountView, CancelSignIn, GetAccount, SignIn, SignOut};
 pub use agent::{GetIdentity, OpenPages, OpenedPages, Stop};
 pub use approvals::{
@@ -110,6 +115,9 @@ pub use receipts::{ListReceipts, MAX_RECEIPTS_PER_PAGE, ReceiptVerdict};
 pub use reply::{AgentReply, ErrorReply, ErrorReplyCode, Requester};
 pub use request::TypedRequest;
 pub use retention::{Amount, Retention, ReviewRetention, SetRetention};
+pub use service_life::{
+    DuplicateService, EnableService, ListStandings, MoveService, PreviewServiceEnding, RemoveService, UnpublishService,
+};
 pub use services::{
     CheckService, CreateService, EditService, FollowCheck, ListServices, LookAtFolder, PublishService, ShowService,
 };
@@ -184,6 +192,20 @@ request::requests! {
     FollowCheck;
     /// Publish a checked draft.
     PublishService;
+    /// Save a draft once more as a new service.
+    DuplicateService;
+    /// Enable or disable a published service.
+    EnableService;
+    /// What ends with a service at the gateway.
+    PreviewServiceEnding;
+    /// Take a service away from its callers.
+    UnpublishService;
+    /// Give a service to another application.
+    MoveService;
+    /// Remove a service.
+    RemoveService;
+    /// What the gateway says of each service.
+    ListStandings;
     /// The model providers of this device.
     ListProviders;
     /// Add a model provider, or change it.

@@ -1,11 +1,13 @@
 //! Applications: the list, one of them, and the steps from its creation to its removal.
 
+use std::collections::HashMap;
+
 use askama::Template;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use deskgate_definition::Service;
-use deskgate_protocol::ids::ApplicationId;
+use deskgate_protocol::ids::{ApplicationId, DraftId};
 use deskgate_protocol::management::{
     Application, ApplicationState, CompleteDisabling, CreateApplication, DisableApplication, DisablingPreview,
     ListApplications, ListKeys, ListRemoved, PreviewDisabling, RemoveApplication, RemovedApplication, ShowApplication,
@@ -19,7 +21,7 @@ use super::labels::{CountLabel, Shape, TimeLabel};
 use super::live::Topic;
 use super::stages::{self, StageStep};
 use super::{PageError, Pages};
-use crate::local::{ErrorReplyCode, ListServices};
+use crate::local::{ErrorReplyCode, ListServices, ListStandings, ServiceStanding};
 
 /// An application's state in shape and word.
 pub(super) fn state(app: &Application) -> (Shape, &'static str) {
@@ -103,6 +105,7 @@ struct ApplicationPage {
     frame: Frame,
     app: Application,
     services: Vec<Service>,
+    standings: HashMap<DraftId, ServiceStanding>,
     keys: Vec<KeyRow>,
 }
 
@@ -116,7 +119,7 @@ impl ApplicationPage {
     }
 
     fn bar(&self, service: &Service) -> Vec<StageStep> {
-        stages::bar(service, self.frame.access())
+        stages::bar(service, self.standings.get(&service.draft_id).copied(), self.frame.access())
     }
 
     /// Whether disabling can be completed, that is, nothing is outstanding.
@@ -137,8 +140,9 @@ pub(super) async fn show(
     let keys = pages.handler().manage(ListKeys { app_id }).await?;
     let mut services = pages.handler().request(ListServices {}).await?;
     services.retain(|service| service.app_id == app_id);
+    let standings = pages.handler().request(ListStandings {}).await?;
     let keys = keys.into_iter().map(KeyRow::new).collect();
-    Ok(super::html(StatusCode::OK, &ApplicationPage { frame, app, services, keys }))
+    Ok(super::html(StatusCode::OK, &ApplicationPage { frame, app, services, standings, keys }))
 }
 
 #[derive(Template)]

@@ -72,7 +72,7 @@ mod tests {
             cause: (*cause).to_owned(),
             next: (*verdict == CheckResult::Fail).then(|| "mend it".to_owned()),
         };
-        let draft = super::super::service_form::blank();
+        let draft = deskgate_definition::Definition::blank();
         let (at, checks) = (Timestamp::now(), checks.iter().map(check).collect());
         Service {
             draft_id: DraftId::new(),

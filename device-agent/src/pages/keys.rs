@@ -119,7 +119,8 @@ async fn new(
     let application = pages.handler().manage(ShowApplication { app_id }).await?.name;
     let chosen = |name, value: &str| fields.all(name).any(|chosen| chosen == value);
     let services = pages.handler().request(ListServices {}).await?.into_iter().filter_map(|service: Service| {
-        let endpoint = service.endpoint_id.filter(|_| service.app_id == app_id)?;
+        let is_one = service.app_id == app_id && service.published.is_some();
+        let endpoint = service.endpoint_id.filter(|_| is_one)?;
         Some((endpoint, service.draft.name, chosen("endpoint", &endpoint.to_string())))
     });
     let services = services.collect();

@@ -57,6 +57,7 @@ mod runs;
 mod search;
 mod secret;
 mod service_form;
+mod service_life;
 mod services;
 mod sessions;
 mod settings;
@@ -259,6 +260,7 @@ fn routes(pages: Pages) -> Router {
         .route("/services/{id}/check", post(services::check))
         .route("/services/{id}/publish", get(publication::ask_publish).post(publication::publish))
         .route("/services/{id}/try", post(publication::try_out))
+        .route("/services/{id}/{step}", get(service_life::ask).post(service_life::take))
         .route("/settings", get(settings::show).post(settings::change))
         .route("/settings/autostart", post(settings::set_autostart))
         .route("/settings/notifications", post(settings::set_notifications))

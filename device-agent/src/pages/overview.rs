@@ -198,15 +198,26 @@ fn beginning(text: &str) -> String {
 pub(super) struct Names {
     services: HashMap<EndpointId, (String, ApplicationId)>,
     drafts: HashMap<EndpointId, DraftId>,
+    /// Those of removed services, of which runs are left.
+    removed: HashMap<EndpointId, (String, ApplicationId)>,
     applications: HashMap<ApplicationId, String>,
 }
 
 impl Names {
     /// The current names; those that cannot be queried are missing.
     pub(super) async fn new(pages: &Pages) -> Self {
-        let (services, applications) =
-            tokio::join!(pages.handler().request(ListServices {}), pages.handler().glance(ListApplications {}));
-        Self::of(&services.unwrap_or_default(), &applications.unwrap_or_default())
+        let removed = pages.handler().store.services();
+        let (services, removed, applications) = tokio::join!(
+            pages.handler().request(ListServices {}),
+            removed.removed(),
+            pages.handler().glance(ListApplications {})
+        );
+        let removed = removed.unwrap_or_default().into_iter();
+        let removed = removed.map(|(endpoint_id, name, app_id)| (endpoint_id, (format!("{name} (removed)"), app_id)));
+        Self {
+            removed: removed.collect(),
+            ..Self::of(&services.unwrap_or_default(), &applications.unwrap_or_default())
+        }
     }
 
     /// The names of these.
@@ -215,6 +226,7 @@ impl Names {
         Self {
             services: services.iter().filter_map(named).collect(),
             drafts: services.iter().filter_map(|service| Some((service.endpoint_id?, service.draft_id))).collect(),
+            removed: HashMap::new(),
             applications: applications.iter().map(|app| (app.app_id, app.name.clone())).collect(),
         }
     }
@@ -249,7 +261,8 @@ impl Names {
             BudgetScope::Device => "All services".to_owned(),
             BudgetScope::Application(app_id) => self.application(app_id),
             BudgetScope::Service(endpoint_id) => {
-                self.services.get(&endpoint_id).map_or_else(|| endpoint_id.to_string(), |(name, _)| name.clone())
+                let service = self.services.get(&endpoint_id).or_else(|| self.removed.get(&endpoint_id));
+                service.map_or_else(|| endpoint_id.to_string(), |(name, _)| name.clone())
             }
         }
     }
@@ -273,10 +286,11 @@ impl Names {
     /// A run of a list with its names.
     pub(super) fn listed(&self, listed: ListedRun) -> RunRow {
         let ListedRun { run, asked, answered } = listed;
-        let (service, application) = match self.services.get(&run.endpoint_id) {
-            Some((service, app_id)) => (service.clone(), self.application(*app_id)),
-            None => (run.endpoint_id.to_string(), String::new()),
-        };
+        let (service, application) =
+            match self.services.get(&run.endpoint_id).or_else(|| self.removed.get(&run.endpoint_id)) {
+                Some((service, app_id)) => (service.clone(), self.application(*app_id)),
+                None => (run.endpoint_id.to_string(), String::new()),
+            };
         RunRow { state: RunStateLabel::of(&run), asked, answered, service, application, run }
     }
 }

@@ -289,12 +289,8 @@ pub(super) async fn ask_remove(
 ) -> Result<Response, PageError> {
     let name = find(&pages, &name).await?.name;
     let provider = Provider::Account(name.clone());
-    let mut services = pages.handler().request(ListServices {}).await?;
-    services.retain(|service| {
-        let published = service.published.as_ref().map(|version| &version.definition);
-        [Some(&service.draft), published].into_iter().flatten().any(|definition| definition.provider == provider)
-    });
-    let services = services.into_iter().map(|service| service.draft.name).collect();
+    let services = pages.handler().request(ListServices {}).await?.into_iter();
+    let services = services.filter(|service| service.uses(&provider)).map(|service| service.draft.name).collect();
     Ok(RemovalQuestion::ask(&pages, &visitor, ("provider", "/providers"), name, services).await)
 }
 

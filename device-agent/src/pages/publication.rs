@@ -14,7 +14,7 @@ use super::frame::{Frame, Section};
 use super::live::Topic;
 use super::services::ServiceEditor;
 use super::{PageError, Pages, stages};
-use crate::local::{ErrorReply, ErrorReplyCode, PublishService, ShowService};
+use crate::local::{ErrorReply, ErrorReplyCode, PublishService, ShowService, summary};
 
 #[derive(Template)]
 #[template(path = "service-publish.html")]
@@ -37,7 +37,7 @@ pub(super) async fn ask_publish(
     let application = pages.handler().manage(ShowApplication { app_id: service.app_id }).await?.name;
     let title = format!("Publish {}?", service.draft.name);
     let frame = Frame::new(&pages, &visitor, Section::Applications, title).await;
-    let summary = stages::summary(&service.draft, &application);
+    let summary = summary(&service.draft, &application);
     Ok(super::html(StatusCode::OK, &PublishQuestion { frame, service, summary }))
 }
 

@@ -23,28 +23,6 @@ pub(super) const TIME_UNITS: [(&str, u32); 4] = [("days", 86_400), ("hours", 3_6
 /// Tools whose calls ask first unless a rule says otherwise.
 const ASKING_TOOLS: [ToolName; 3] = [ToolName::Edit, ToolName::Write, ToolName::Bash];
 
-/// The initial definition of a new service.
-pub(super) fn blank() -> Definition {
-    Definition {
-        name: String::new(),
-        description: String::new(),
-        working_directory: PathBuf::new(),
-        provider: Provider::Scripted,
-        model: "folder".to_owned(),
-        reasoning: Default::default(),
-        model_reads: None,
-        cost_shown_to: Default::default(),
-        instructions: "Answer the caller's question about the files in the working directory.".to_owned(),
-        tools: ToolName::WORKSPACE_TOOLS.to_vec(),
-        skills: Vec::new(),
-        mcp: Vec::new(),
-        approvals: ApprovalPolicy::default(),
-        protected: Vec::new(),
-        network: Network::None,
-        limits: RunLimits::default_for(&ToolName::WORKSPACE_TOOLS, &[]),
-    }
-}
-
 /// A definition as form fields.
 pub(super) fn fields(definition: &Definition) -> FormFields {
     let mut fields = Vec::new();
@@ -393,7 +371,11 @@ mod tests {
     #[tokio::test]
     async fn the_usual_number_of_runs_goes_with_the_tools() {
         let folder = tempfile::tempdir().expect("temporary folder");
-        let before = Definition { name: "Reader".to_owned(), working_directory: folder.path().to_owned(), ..blank() };
+        let before = Definition {
+            name: "Reader".to_owned(),
+            working_directory: folder.path().to_owned(),
+            ..Definition::blank()
+        };
         let mut sent = fields(&before);
         sent.0.retain(|(name, value)| name != "tool" || value == "Read");
         assert_eq!(definition(&sent, &before, &[]).await.expect("valid").limits.concurrency, 4);
@@ -401,7 +383,7 @@ mod tests {
 
     #[test]
     fn a_secret_in_a_field_is_named_and_does_not_come_back() {
-        let mut sent = fields(&Definition { instructions: "dgk_canary".to_owned(), ..blank() });
+        let mut sent = fields(&Definition { instructions: "dgk_canary".to_owned(), ..Definition::blank() });
         let found = take_out_secrets(&mut sent);
         assert!(found.len() == 1 && found[0].field == "instructions" && found[0].message.contains("application key"));
         assert!(sent.0.iter().all(|(_, value)| !value.contains("canary")));

@@ -1,5 +1,6 @@
 //! The service editor: a new draft, its fields, and its checks.
 
+use std::collections::HashMap;
 use std::path::{Path as FolderPath, PathBuf};
 
 use askama::Template;
@@ -17,12 +18,12 @@ use super::form_errors::FieldAttributes;
 use super::frame::{Frame, Section};
 use super::labels::{Shape, TimeLabel};
 use super::live::Topic;
-use super::service_form::{self, TIME_UNITS, blank};
+use super::service_form::{self, TIME_UNITS};
 use super::stages::{self, Difference, StageStep};
-use super::{PageError, Pages};
+use super::{PageError, Pages, service_life};
 use crate::local::{
     CheckService, ConfiguredServer, CreateService, EditService, ListMcpServers, ListProviders, ListServices,
-    LookAtFolder, ProviderConfig, ShowService,
+    ListStandings, LookAtFolder, ProviderConfig, ServiceStanding, ShowService,
 };
 use crate::services::{Folder, RunningCheck};
 
@@ -33,6 +34,8 @@ struct ServicePage {
     app: Application,
     /// `None` until it is saved for the first time.
     service: Option<Service>,
+    /// What the gateway says of it.
+    standing: Option<ServiceStanding>,
     /// The folder in the form's field; absent while it is empty.
     folder: Option<Folder>,
     /// Its running check.
@@ -94,7 +97,10 @@ impl ServicePage {
     }
 
     fn bar(&self) -> Vec<StageStep> {
-        self.service.as_ref().map(|service| stages::bar(service, self.frame.access())).unwrap_or_default()
+        self.service
+            .as_ref()
+            .map(|service| stages::bar(service, self.standing, self.frame.access()))
+            .unwrap_or_default()
     }
 
     fn differences(&self) -> Vec<Difference> {
@@ -191,9 +197,15 @@ impl ServiceEditor {
         let Self { app_id, service, fields, wrong, problem } = self;
         let title = service.as_ref().map_or_else(|| "New service".to_owned(), |service| service.draft.name.clone());
         let handler = pages.handler();
-        let (frame, app, providers, servers) = tokio::join!(
+        let app = handler.manage(ShowApplication { app_id }).await;
+        if let Some(service) = &service
+            && let Some(ending) = service_life::ended(&app)
+        {
+            return Ok(service_life::show_ended(pages, visitor, service, ending).await);
+        }
+        let (frame, standings, providers, servers) = tokio::join!(
             Frame::new(pages, visitor, Section::Services, title),
-            handler.manage(ShowApplication { app_id }),
+            handler.request(ListStandings {}),
             handler.request(ListProviders {}),
             handler.request(ListMcpServers {}),
         );
@@ -207,10 +219,24 @@ impl ServiceEditor {
             (true, Some(_)) => StatusCode::CONFLICT,
         };
         let (app, providers, servers) = (app?, providers?, servers?);
+        let standing =
+            service.as_ref().zip(standings.ok()).and_then(|(service, all)| all.get(&service.draft_id).copied());
         let checking = service.as_ref().and_then(|service| pages.handler().checking.of(service.draft_id));
         Ok(super::html(
             status,
-            &ServicePage { frame, app, service, folder, checking, fields, wrong, problem, providers, servers },
+            &ServicePage {
+                frame,
+                app,
+                service,
+                standing,
+                folder,
+                checking,
+                fields,
+                wrong,
+                problem,
+                providers,
+                servers,
+            },
         ))
     }
 }
@@ -220,6 +246,9 @@ impl ServiceEditor {
 struct ServicesPage {
     frame: Frame,
     groups: Vec<ServiceGroup>,
+    /// Those whose application has ended, or is not known at this gateway.
+    left: Vec<Service>,
+    standings: HashMap<DraftId, ServiceStanding>,
 }
 
 /// The services of one application.
@@ -231,21 +260,22 @@ struct ServiceGroup {
 
 impl ServicesPage {
     fn standing(&self, service: &Service) -> (Shape, &'static str) {
-        stages::standing(service, self.frame.access())
+        stages::standing(service, self.standings.get(&service.draft_id).copied(), self.frame.access())
     }
 }
 
 /// `GET /services`
 pub(super) async fn list(State(pages): State<Pages>, visitor: Visitor) -> Result<Response, PageError> {
     let handler = pages.handler();
-    let (frame, services, applications) = tokio::join!(
+    let (frame, services, standings, applications) = tokio::join!(
         Frame::new(&pages, &visitor, Section::Services, "Services"),
         handler.request(ListServices {}),
+        handler.request(ListStandings {}),
         handler.glance(ListApplications {}),
     );
     let services = services?;
     let of = |app_id| services.iter().filter(|service| service.app_id == app_id).cloned().collect();
-    let groups = match applications {
+    let groups: Vec<_> = match applications {
         Ok(applications) => applications
             .into_iter()
             .filter(|app| app.state == ApplicationState::Active)
@@ -261,7 +291,10 @@ pub(super) async fn list(State(pages): State<Pages>, visitor: Visitor) -> Result
             owners.into_iter().map(group).collect()
         }
     };
-    Ok(super::html(StatusCode::OK, &ServicesPage { frame, groups }))
+    let is_shown = |app_id| groups.iter().any(|group: &ServiceGroup| group.app_id == app_id);
+    let left = services.iter().filter(|service| !is_shown(service.app_id)).cloned().collect();
+    let standings = standings.unwrap_or_default();
+    Ok(super::html(StatusCode::OK, &ServicesPage { frame, groups, left, standings }))
 }
 
 /// `GET /applications/{id}/services/new`
@@ -270,7 +303,7 @@ pub(super) async fn ask_new(
     visitor: Visitor,
     Path(app_id): Path<ApplicationId>,
 ) -> Result<Response, PageError> {
-    let fields = service_form::fields(&blank());
+    let fields = service_form::fields(&Definition::blank());
     ServiceEditor { app_id, service: None, fields, wrong: Vec::new(), problem: None }.show(&pages, &visitor).await
 }
 
@@ -281,7 +314,7 @@ pub(super) async fn create(
     Path(app_id): Path<ApplicationId>,
     mut fields: FormFields,
 ) -> Result<Response, PageError> {
-    let definition = match read(&pages, &mut fields, &blank()).await? {
+    let definition = match read(&pages, &mut fields, &Definition::blank()).await? {
         Ok(definition) => definition,
         Err(wrong) => {
             return ServiceEditor { app_id, service: None, fields, wrong, problem: None }.show(&pages, &visitor).await;

@@ -1,21 +1,24 @@
 //! Services of this device: definitions, stages, capability checks, publication.
 //!
 //! ```text
-//! draft ──check──► checked ──publish──► published
+//! draft ──check──► checked ──publish──► published ◄──► disabled
 //!   ▲                 │                     │
 //!   └────── edit ─────┴──────── edit ───────┘   (the published version stays as it is)
 //! ```
 //!
 //! A published version is frozen: number, definition, digest, checks. Runs keep the version they
-//! were accepted with.
+//! were accepted with. [`life`] says how a published service ends, or moves to another application.
 
 pub mod checks;
 pub mod folder;
 pub mod gateway;
+pub mod life;
 pub mod probe;
 pub mod progress;
 mod publish;
 mod servers;
+pub mod standing;
+pub mod summary;
 pub mod tool_pins;
 
 use std::path::PathBuf;
@@ -30,6 +33,7 @@ use deskgate_tools::engine::identity::identity_of;
 pub use folder::Folder;
 pub use gateway::{CallError, GatewayClient};
 pub use progress::{CheckProgress, RunningCheck};
+pub use standing::ServiceStanding;
 
 /// Why a step with a service failed.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +47,19 @@ pub enum Error {
     /// The draft was not checked, or changed since.
     #[error("this draft has not been checked since it was last changed; run: deskgate service check {0}")]
     NotChecked(DraftId),
+    /// The gateway has nothing of it that callers could use.
+    #[error(
+        "this service is not published at this gateway, so nothing changes for callers; see: deskgate service show {0}"
+    )]
+    NotPublished(DraftId),
+    /// The application is not one that services can be published for.
+    #[error("the application {name:?} is {state}; choose an active one, see: deskgate app list")]
+    NotActive {
+        /// Its name.
+        name: String,
+        /// Its state, in a word.
+        state: &'static str,
+    },
     /// A check failed.
     #[error("a check of this draft failed: {cause}; {next}, and then run: deskgate service check {draft_id}")]
     CheckFailed {

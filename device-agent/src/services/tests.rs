@@ -84,6 +84,8 @@ impl GatewayClient for FakeGateway {
                             definition_sha256,
                             published_at,
                             closed_at: None,
+                            unpublished_at: None,
+                            disabled_at: None,
                         };
                         state.published.push(one.clone());
                         one

@@ -31,11 +31,7 @@ impl Store {
     /// # Errors
     /// The database cannot be written.
     pub async fn remove_budget(&self, scope: BudgetScope) -> Result<(), Error> {
-        self.durably(move |tx| {
-            tx.execute("DELETE FROM budget WHERE scope = ?1", [text(&scope)])?;
-            Ok(())
-        })
-        .await
+        self.durably(move |tx| remove(tx, scope)).await
     }
 
     /// All budgets, with what was spent of them in a month (`2026-11`).
@@ -78,6 +74,18 @@ impl Ledger {
             })
             .await
     }
+}
+
+/// Removes a budget in a transaction that does more.
+pub(super) fn remove(tx: &Transaction<'_>, scope: BudgetScope) -> Result<(), Error> {
+    tx.execute("DELETE FROM budget WHERE scope = ?1", [text(&scope)])?;
+    Ok(())
+}
+
+/// Passes a budget on to another scope that has none.
+pub(super) fn pass_on(tx: &Transaction<'_>, from: BudgetScope, to: BudgetScope) -> Result<(), Error> {
+    tx.execute("UPDATE budget SET scope = ?2 WHERE scope = ?1", [text(&from), text(&to)])?;
+    Ok(())
 }
 
 fn statuses(tx: &Transaction<'_>, month: &str) -> Result<Vec<BudgetStatus>, Error> {

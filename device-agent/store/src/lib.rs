@@ -20,6 +20,7 @@ mod plans;
 pub mod receipts;
 pub mod retention;
 mod schema;
+mod service_life;
 pub mod services;
 pub mod settings;
 mod shorten;

@@ -325,6 +325,12 @@ UPDATE run_call SET kept_from = (SELECT now FROM transcript_clock),
 CREATE INDEX run_call_by_age ON run_call (kept_from);
 CREATE INDEX approval_with_content ON approval (kept_from) WHERE arguments IS NOT NULL AND state <> 'waiting';
 ",
+    "
+-- Since when a service is not published any more, and since when it is removed. The versions of a removed one stay: runs
+-- of them may be left to end, and lists show its name.
+ALTER TABLE service ADD COLUMN unpublished_at TEXT;
+ALTER TABLE service ADD COLUMN removed_at TEXT;
+",
 ];
 
 /// Checks, without a change, that the file has this program's schema.

@@ -192,7 +192,8 @@ impl Services {
                     "SELECT v.checks FROM service_version v JOIN (
                          SELECT endpoint_id, max(version) AS version FROM service_version
                          WHERE published_at IS NOT NULL AND endpoint_id <> ?1 GROUP BY endpoint_id) newest
-                     USING (endpoint_id, version)",
+                     USING (endpoint_id, version) JOIN service s USING (endpoint_id)
+                     WHERE s.unpublished_at IS NULL AND s.removed_at IS NULL",
                 )?;
                 let mut rows = newest.query([endpoint_id.to_string()])?;
                 let mut others = Vec::new();
@@ -255,8 +256,10 @@ impl Services {
         self.store
             .lazily(|tx| {
                 let mut statement = tx.prepare_cached(
-                    "SELECT endpoint_id, max(version), iif(json_valid(definition), definition ->> '$.limits.concurrency', NULL)
-                     FROM service_version GROUP BY endpoint_id",
+                    "SELECT endpoint_id, max(version),
+                         iif(json_valid(v.definition), v.definition ->> '$.limits.concurrency', NULL)
+                     FROM service_version v JOIN service s USING (endpoint_id) WHERE s.removed_at IS NULL
+                     GROUP BY endpoint_id",
                 )?;
                 let mut rows = statement.query([])?;
                 let mut limits = Vec::new();
@@ -278,11 +281,12 @@ impl Services {
         let FrozenVersion { endpoint_id, version, .. } = *frozen;
         self.store
             .durably(move |tx| {
+                let endpoint_id = endpoint_id.to_string();
                 tx.execute(
-                    "UPDATE service_version SET published_at = ?3
-                     WHERE endpoint_id = ?1 AND version = ?2 AND published_at IS NULL",
-                    params![endpoint_id.to_string(), version, published_at.to_string()],
+                    "UPDATE service_version SET published_at = ?3 WHERE endpoint_id = ?1 AND version = ?2",
+                    params![endpoint_id, version, published_at.to_string()],
                 )?;
+                tx.execute("UPDATE service SET unpublished_at = NULL WHERE endpoint_id = ?1", [endpoint_id])?;
                 Ok(())
             })
             .await
@@ -315,7 +319,9 @@ fn freeze(
 ) -> Result<FreezeOutcome, Error> {
     let draft_id = draft_id.to_string();
     let chosen: Option<Option<String>> = tx
-        .query_row("SELECT endpoint_id FROM service WHERE draft_id = ?1", [&draft_id], |row| row.get(0))
+        .query_row("SELECT endpoint_id FROM service WHERE draft_id = ?1 AND removed_at IS NULL", [&draft_id], |row| {
+            row.get(0)
+        })
         .optional()?;
     let endpoint_id = match chosen {
         None => return Ok(FreezeOutcome::Gone),
@@ -365,10 +371,11 @@ fn services(tx: &Transaction<'_>, filter: &str, value: &str) -> Result<Vec<Servi
     let sql = format!(
         "SELECT s.draft_id, s.app_id, s.endpoint_id, s.definition, s.checks, s.created_at, s.changed_at,
                 v.version, v.definition, v.checks, v.published_at, v.paused
-         FROM service s LEFT JOIN service_version v ON v.endpoint_id = s.endpoint_id AND v.version =
+         FROM service s LEFT JOIN service_version v ON v.endpoint_id = s.endpoint_id AND s.unpublished_at IS NULL
+             AND v.version =
              (SELECT max(version) FROM service_version
               WHERE endpoint_id = s.endpoint_id AND published_at IS NOT NULL)
-         WHERE {filter} ORDER BY s.draft_id"
+         WHERE {filter} AND s.removed_at IS NULL ORDER BY s.draft_id"
     );
     let mut statement = tx.prepare_cached(&sql)?;
     let mut rows = statement.query([value])?;
@@ -412,7 +419,7 @@ fn folder(tx: &Transaction<'_>, endpoint_id: EndpointId, version: u32) -> Result
     Ok(checks.and_then(|checks| checks.folder))
 }
 
-fn id<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, Error> {
+pub(super) fn id<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, Error> {
     text.parse().map_err(|error: T::Err| Error::damaged("a service")(error.to_string()))
 }
 

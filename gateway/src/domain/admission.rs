@@ -95,6 +95,7 @@ impl AdmissionService {
             Admission::NoSuchEndpoint => Err(Refusal::NotFound),
             Admission::Disabled => Err(Refusal::ApplicationDisabled),
             Admission::Paused => Err(Refusal::AccessPaused),
+            Admission::ServiceDisabled => Err(Refusal::ServiceDisabled),
             Admission::QueueFull => Err(no_room.unwrap_or_else(|| self.waiting.full())),
         }
     }
@@ -104,7 +105,8 @@ impl AdmissionService {
     ///
     /// # Errors
     /// [`Refusal::NotFound`]: the application has no such published service. [`Refusal::ApplicationDisabled`]: the
-    /// application was disabled. [`Refusal::AccessPaused`]: access is paused. [`Refusal::QueueFull`]: too many of the
+    /// application was disabled. [`Refusal::AccessPaused`]: access is paused. [`Refusal::ServiceDisabled`]: the service
+    /// is disabled. [`Refusal::QueueFull`]: too many of the
     /// application's runs wait. [`Refusal::StoreUnavailable`] or [`Refusal::Internal`]: the database does not answer,
     /// or refuses the statement.
     pub async fn admit_own(&self, app_id: ApplicationId, mut request: RunRequest) -> Result<Run, Refusal> {
@@ -118,6 +120,7 @@ impl AdmissionService {
             Admission::NoSuchEndpoint => Err(Refusal::NotFound),
             Admission::Disabled => Err(Refusal::ApplicationDisabled),
             Admission::Paused => Err(Refusal::AccessPaused),
+            Admission::ServiceDisabled => Err(Refusal::ServiceDisabled),
             Admission::QueueFull => Err(self.waiting.full()),
             // A fresh identity is never known.
             Admission::Known { .. } => Err(Refusal::Internal),
@@ -142,6 +145,7 @@ impl AdmissionService {
             Admission::NoSuchEndpoint => Err(Refusal::NotFound),
             Admission::Disabled => Err(Refusal::ApplicationDisabled),
             Admission::Paused => Err(Refusal::AccessPaused),
+            Admission::ServiceDisabled => Err(Refusal::ServiceDisabled),
             Admission::QueueFull => Err(no_room.unwrap_or_else(|| self.waiting.full())),
         }
     }

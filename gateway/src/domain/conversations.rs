@@ -72,6 +72,7 @@ pub(super) fn unopened(opened: OpeningOutcome) -> Refusal {
         OpeningOutcome::NoSuchEndpoint => Refusal::NotFound,
         OpeningOutcome::Disabled => Refusal::ApplicationDisabled,
         OpeningOutcome::Paused => Refusal::AccessPaused,
+        OpeningOutcome::ServiceDisabled => Refusal::ServiceDisabled,
         OpeningOutcome::OverRate => Refusal::RateLimited,
         // The caller has looked for it before.
         OpeningOutcome::There { .. } => Refusal::Internal,
@@ -182,6 +183,7 @@ impl AdmissionService {
             MessageAdmission::NoSuchConversation => Err(Refusal::NotFound),
             MessageAdmission::Disabled => Err(Refusal::ApplicationDisabled),
             MessageAdmission::Paused => Err(Refusal::AccessPaused),
+            MessageAdmission::ServiceDisabled => Err(Refusal::ServiceDisabled),
             MessageAdmission::OtherGeneration { current } => {
                 Err(Refusal::GenerationMismatch { current_generation: current })
             }

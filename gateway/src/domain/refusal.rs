@@ -44,6 +44,9 @@ pub enum Refusal {
     /// The desktop user paused access.
     #[error("The owner of this service has paused external access. Nothing was accepted; try again later.")]
     AccessPaused,
+    /// The desktop user disabled the service.
+    #[error("The owner of this service has disabled it. Nothing was accepted; try again later.")]
+    ServiceDisabled,
     /// The key of the request belongs to other work.
     #[error("This Idempotency-Key was used for a request with a different body. New work needs a new key.")]
     IdempotencyKeyReused {

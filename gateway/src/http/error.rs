@@ -176,7 +176,7 @@ impl From<Refusal> for Error {
             Refusal::NotFound => new(Code::NotFound),
             Refusal::RunPurged => new(Code::RunPurged),
             Refusal::RunNotEnded => new(Code::RunNotEnded),
-            Refusal::AccessPaused => new(Code::AccessPaused),
+            Refusal::AccessPaused | Refusal::ServiceDisabled => new(Code::AccessPaused),
             Refusal::IdempotencyKeyReused { existing } => {
                 let (member, id) = match existing {
                     PriorResult::Run(id) => ("existing_run_id", id.to_string()),

@@ -17,6 +17,7 @@ use super::commit_limit::{CommitLimit, MAX_CONCURRENT_COMMITS};
 use super::counts::{ADD_COUNT_SQL, INSERT_COUNT_SQL};
 use super::deliveries::ACCEPTANCE_DESTINATIONS_SQL;
 use super::devices::{PRESENCE_SQL, Presence};
+use super::endpoints::{EndpointLife, LIFE_SQL};
 use super::{Error, Store, with_timeout};
 use crate::notify::Topic;
 use deskgate_program::crash;
@@ -69,6 +70,8 @@ pub enum Admission {
     Disabled,
     /// The desktop user paused access.
     Paused,
+    /// The desktop user disabled the service.
+    ServiceDisabled,
     /// The application's queue is full.
     QueueFull,
 }
@@ -195,7 +198,7 @@ impl Store {
                 LEFT JOIN LATERAL (
                     SELECT r.run_id, r.fingerprint FROM runs r WHERE r.identity = s.identity LIMIT 1) k ON true
                 LEFT JOIN LATERAL (
-                    SELECT e.version, e.definition_sha256, e.device_id, e.closed_at IS NULL AS open, d.access_enabled,
+                    SELECT e.version, e.definition_sha256, e.device_id, {LIFE_SQL} AS life, d.access_enabled,
                         {PRESENCE_SQL} AS presence
                     FROM endpoints e JOIN devices d ON d.device_id = e.device_id AND d.revoked_at IS NULL
                     WHERE e.endpoint_id = s.endpoint_id AND e.app_id = s.app_id LIMIT 1) t ON true
@@ -205,7 +208,7 @@ impl Store {
                 SELECT s.run_id, s.app_id, s.subject, s.endpoint_id, s.version, s.definition_sha256,
                     s.device_id, s.identity, s.fingerprint, s.input::json, s.metadata::json, s.max_duration_s,
                     s.traceparent, now() + make_interval(secs => s.queue_ttl_s)
-                FROM submitted s WHERE s.open AND s.access_enabled AND s.queue_open AND s.known_run_id IS NULL
+                FROM submitted s WHERE s.life = 'open' AND s.access_enabled AND s.queue_open AND s.known_run_id IS NULL
                 ORDER BY s.place
                 ON CONFLICT (identity) DO NOTHING
                 RETURNING run_id, device_id, app_id, created_at, queue_expires_at
@@ -223,7 +226,7 @@ impl Store {
                 FROM admitted a JOIN submitted s USING (run_id) CROSS JOIN {ACCEPTANCE_DESTINATIONS_SQL}
             )
             SELECT s.known_run_id, s.known_fingerprint, s.access_enabled, s.version, s.device_id, s.presence,
-                a.created_at, a.queue_expires_at, s.open
+                a.created_at, a.queue_expires_at, s.life
             FROM submitted s LEFT JOIN admitted a ON a.run_id = s.run_id
             ORDER BY s.place"
         );
@@ -283,11 +286,12 @@ fn judged(row: &tokio_postgres::Row, submission: &Submission) -> Result<Option<A
     let Some(access_enabled) = row.try_get::<_, Option<bool>>(2)? else {
         return Ok(Some(Admission::NoSuchEndpoint));
     };
-    if row.try_get::<_, Option<bool>>(8)? == Some(false) {
-        return Ok(Some(Admission::Disabled));
-    }
-    if !access_enabled {
-        return Ok(Some(Admission::Paused));
+    match word(row.try_get(8)?)? {
+        EndpointLife::Unpublished => return Ok(Some(Admission::NoSuchEndpoint)),
+        EndpointLife::Closed => return Ok(Some(Admission::Disabled)),
+        _ if !access_enabled => return Ok(Some(Admission::Paused)),
+        EndpointLife::Disabled => return Ok(Some(Admission::ServiceDisabled)),
+        EndpointLife::Open => {}
     }
     if !submission.queue_open {
         return Ok(Some(Admission::QueueFull));

@@ -23,13 +23,13 @@ pub(super) const OPEN_RESETS_SQL: &str = "(
 
 /// The runs of application `a` that have not ended: queued ones, whose stop ends them, and started ones.
 pub(super) const UNFINISHED_RUNS_SQL: &str = "(
-    SELECT run_id, 'queued' AS state, NULL::uuid AS stop_operation_id FROM run_queue
+    SELECT run_id, endpoint_id, 'queued' AS state, NULL::uuid AS stop_operation_id FROM run_queue
     WHERE device_id = a.device_id AND app_id = a.app_id AND offered_until IS NULL
     UNION ALL
-    SELECT run_id, 'queued', NULL FROM run_queue
+    SELECT run_id, endpoint_id, 'queued', NULL FROM run_queue
     WHERE device_id = a.device_id AND app_id = a.app_id AND offered_until IS NOT NULL
     UNION ALL
-    SELECT run_id, state, stop_operation_id FROM runs
+    SELECT run_id, endpoint_id, state, stop_operation_id FROM runs
     WHERE device_id = a.device_id AND app_id = a.app_id
         AND state IN ('running', 'awaiting_approval', 'awaiting_reconciliation', 'cancelling'))";
 
@@ -52,7 +52,7 @@ const KEY_COLUMNS: &str = "k.key_id, k.app_id, k.name, k.last4, k.scopes, k.endp
     k.new_address_at > now() - interval '7 days' AS is_new_address,
     coalesce(k.last_used_at, k.created_at) < now() - interval '90 days' AS is_unused,
     (k.revoked_at IS NULL AND coalesce(k.expires_at, 'infinity') > now()) AS is_live";
-const LIVE_KEY_CONDITION: &str = "(k.revoked_at IS NULL AND coalesce(k.expires_at, 'infinity') > now())";
+pub(super) const LIVE_KEY_CONDITION: &str = "(k.revoked_at IS NULL AND coalesce(k.expires_at, 'infinity') > now())";
 /// Also keys that were valid until their application was disabled: their callers get that reason.
 const LIVE_OR_DISABLED_KEY_CONDITION: &str =
     "(k.revoked_at IS NOT DISTINCT FROM a.disabled_at AND coalesce(k.expires_at, 'infinity') > now())";

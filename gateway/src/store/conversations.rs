@@ -6,6 +6,8 @@ use deskgate_protocol::{ApplicationId, ConversationId, DeviceId, EndpointId, Run
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Row, Transaction};
 
+use super::columns::word;
+use super::endpoints::{EndpointLife, LIFE_SQL};
 use super::requests::{self, RequestKey, RequestResult};
 use super::{Error, MAX_CONFLICT_RETRIES, Page, PagePosition, Store, commit, with_timeout};
 
@@ -63,6 +65,8 @@ pub enum OpeningOutcome {
     Disabled,
     /// The desktop user paused access.
     Paused,
+    /// The desktop user disabled the service.
+    ServiceDisabled,
     /// It would be there, but the request is beyond the rate.
     OverRate,
 }
@@ -173,14 +177,16 @@ async fn open(transaction: &Transaction<'_>, opening: &ConversationOpening) -> R
     {
         return replay(transaction, request, &known).await;
     }
-    let sql = "-- conversations::create
+    let sql = format!(
+        "-- conversations::create
         INSERT INTO conversations (conversation_id, app_id, subject, endpoint_id, device_id, conversation_key)
         SELECT $1, e.app_id, $3, e.endpoint_id, e.device_id, $5
         FROM endpoints e JOIN devices d ON d.device_id = e.device_id AND d.revoked_at IS NULL
-        WHERE e.endpoint_id = $4 AND e.app_id = $2 AND e.closed_at IS NULL AND d.access_enabled AND $6
-        ON CONFLICT (app_id, subject, endpoint_id, conversation_key) DO NOTHING RETURNING *";
+        WHERE e.endpoint_id = $4 AND e.app_id = $2 AND {LIFE_SQL} = 'open' AND d.access_enabled AND $6
+        ON CONFLICT (app_id, subject, endpoint_id, conversation_key) DO NOTHING RETURNING *"
+    );
     let (id, app, endpoint) = (conversation_id.uuid(), app_id.uuid(), endpoint_id.uuid());
-    let made = transaction.query_opt(sql, &[&id, &app, subject, &endpoint, conversation_key, within_rate]).await?;
+    let made = transaction.query_opt(&sql, &[&id, &app, subject, &endpoint, conversation_key, within_rate]).await?;
     let there = match &made {
         Some(_) => None,
         None => {
@@ -191,16 +197,21 @@ async fn open(transaction: &Transaction<'_>, opening: &ConversationOpening) -> R
         }
     };
     let Some(row) = made.as_ref().or(there.as_ref()) else {
-        let sql = "-- conversations::why_not
-            SELECT d.access_enabled, e.closed_at IS NOT NULL FROM endpoints e
+        let sql = format!(
+            "-- conversations::why_not
+            SELECT d.access_enabled, {LIFE_SQL} FROM endpoints e
             JOIN devices d ON d.device_id = e.device_id AND d.revoked_at IS NULL
-            WHERE e.endpoint_id = $1 AND e.app_id = $2";
-        return Ok(match transaction.query_opt(sql, &[&endpoint, &app]).await? {
-            None => Some(OpeningOutcome::NoSuchEndpoint),
-            Some(row) if row.try_get(1)? => Some(OpeningOutcome::Disabled),
-            Some(row) if !row.try_get(0)? => Some(OpeningOutcome::Paused),
-            Some(_) if !within_rate => Some(OpeningOutcome::OverRate),
-            Some(_) => None,
+            WHERE e.endpoint_id = $1 AND e.app_id = $2"
+        );
+        let Some(row) = transaction.query_opt(&sql, &[&endpoint, &app]).await? else {
+            return Ok(Some(OpeningOutcome::NoSuchEndpoint));
+        };
+        return Ok(match word(row.try_get(1)?)? {
+            EndpointLife::Unpublished => Some(OpeningOutcome::NoSuchEndpoint),
+            EndpointLife::Closed => Some(OpeningOutcome::Disabled),
+            _ if !row.try_get::<_, bool>(0)? => Some(OpeningOutcome::Paused),
+            EndpointLife::Disabled => Some(OpeningOutcome::ServiceDisabled),
+            EndpointLife::Open => (!within_rate).then_some(OpeningOutcome::OverRate),
         });
     };
     if !within_rate {

@@ -19,17 +19,17 @@ use super::{Error, Store, commit, with_timeout};
 use crate::notify::Topic;
 
 /// Whether run `u` still needs a stop: none was requested, or the last one ended without effect.
-const STOP_NEEDED_CONDITION: &str = "NOT EXISTS (SELECT FROM control_operations o
+pub(super) const STOP_NEEDED_CONDITION: &str = "NOT EXISTS (SELECT FROM control_operations o
     WHERE o.operation_id = u.stop_operation_id AND o.completed_at IS NULL)";
 
 /// Runs in one commit, so that none holds its locks for long.
 const MAX_BATCH_RUNS: i64 = 500;
 /// Commits while the caller waits; upkeep goes on with the rest.
-const MAX_ROUNDS: usize = 40;
+pub(super) const MAX_ROUNDS: usize = 40;
 /// How long current acceptances are waited for: as long as their callers wait, and a moment more.
 const ACCEPTANCE_TIMEOUT: Duration = Duration::from_secs(3);
 /// The pause between two polls.
-const ACCEPTANCE_POLL_INTERVAL: Duration = Duration::from_millis(10);
+pub(super) const ACCEPTANCE_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 impl Store {
     /// What disabling an application of this device would end.
@@ -145,7 +145,7 @@ impl Store {
             return Ok(());
         }
         for _ in 0..MAX_ROUNDS {
-            let told = self.tell_runs_of_disabled_applications(retention).await?;
+            let told = self.tell_runs_of_what_ended(retention).await?;
             if told == 0 && self.note_runs_told(app_id).await? {
                 break;
             }
@@ -160,7 +160,7 @@ impl Store {
     /// Waits until every statement that was writing runs has ended: later ones see the commits before them. A statement
     /// holds its lock on the table from before its first read until its commit. False if something takes longer than
     /// any acceptance.
-    async fn accepted_meanwhile(&self) -> Result<bool, Error> {
+    pub(super) async fn accepted_meanwhile(&self) -> Result<bool, Error> {
         let sql = "-- disabling::writers
             SELECT virtualtransaction FROM pg_locks
             WHERE locktype = 'relation' AND relation = 'runs'::regclass AND mode = 'RowExclusiveLock'
@@ -181,29 +181,35 @@ impl Store {
         }
     }
 
-    /// Ends the runs of disabled applications that had not started, and asks the others to stop. Returns how many.
+    /// Ends the runs of disabled applications and of unpublished services that had not started, and asks the others to
+    /// stop. Returns how many.
     ///
     /// # Errors
     /// The database does not answer, or refuses the statement.
-    pub async fn tell_runs_of_disabled_applications(&self, retention: Duration) -> Result<usize, Error> {
+    pub async fn tell_runs_of_what_ended(&self, retention: Duration) -> Result<usize, Error> {
         let sql = format!(
             "-- disabling::tell_runs
-            WITH untold AS (
-                SELECT u.run_id, a.disabled_by FROM applications a CROSS JOIN LATERAL {UNFINISHED_RUNS_SQL} u
-                WHERE a.state = 'disabling' AND NOT a.runs_told AND {STOP_NEEDED_CONDITION} LIMIT $2
+            WITH ended AS (
+                SELECT device_id, app_id, NULL::uuid AS of_service, disabled_by AS ended_by FROM applications
+                WHERE state = 'disabling' AND NOT runs_told
+                UNION ALL
+                SELECT device_id, app_id, endpoint_id, runs_to_tell_as FROM endpoints WHERE runs_to_tell_as IS NOT NULL
+            ), untold AS (
+                SELECT u.run_id, a.ended_by FROM ended a CROSS JOIN LATERAL {UNFINISHED_RUNS_SQL} u
+                WHERE coalesce(u.endpoint_id = a.of_service, true) AND {STOP_NEEDED_CONDITION} LIMIT $2
             ), next AS (
-                SELECT run_id, disabled_by, gen_random_uuid() AS operation_id FROM runs u JOIN untold USING (run_id)
+                SELECT run_id, ended_by, gen_random_uuid() AS operation_id FROM runs u JOIN untold USING (run_id)
                 WHERE finished_at IS NULL AND {STOP_NEEDED_CONDITION}
                 FOR UPDATE OF u SKIP LOCKED
             ), told AS (
                 UPDATE runs r SET stop_operation_id = operation_id, stop_requested_at = now(),
-                    stop_requested_by = disabled_by, offered_until = NULL, last_sequence = last_sequence + 1,
+                    stop_requested_by = ended_by, offered_until = NULL, last_sequence = last_sequence + 1,
                     state = CASE state WHEN 'queued' THEN 'cancelled'
                         WHEN 'awaiting_reconciliation' THEN state ELSE 'cancelling' END,
                     finished_at = CASE state WHEN 'queued' THEN now() END,
                     purge_at = CASE state WHEN 'queued' THEN now() + make_interval(secs => $1) END
                 FROM next WHERE r.run_id = next.run_id
-                RETURNING r.run_id, app_id, subject, endpoint_id, device_id, operation_id, disabled_by, last_sequence, finished_at
+                RETURNING r.run_id, app_id, subject, endpoint_id, device_id, operation_id, ended_by, last_sequence, finished_at
             ), operations AS (
                 INSERT INTO control_operations (operation_id, app_id, subject, endpoint_id, device_id, kind, run_id,
                     state, outcome, run_state, completed_at)
@@ -217,7 +223,7 @@ impl Store {
                 SELECT run_id, last_sequence, gen_random_uuid(),
                     CASE WHEN finished_at IS NULL THEN $3 ELSE $4 END,
                     CASE WHEN finished_at IS NULL THEN json_build_object(
-                        'operation_id', 'op_' || replace(operation_id::text, '-', ''), 'requested_by', disabled_by)
+                        'operation_id', 'op_' || replace(operation_id::text, '-', ''), 'requested_by', ended_by)
                     ELSE json_build_object('effects', 'none') END
                 FROM told)
             SELECT run_id, device_id, finished_at IS NULL FROM told"

@@ -28,12 +28,33 @@ pub enum PublicationOutcome {
         /// The published version; 0 when nothing is published.
         published: u32,
     },
+    /// It was unpublished, and its runs are still being told to end.
+    StillEnding,
     /// A quota leaves no room for another service.
     QuotaReached(QuotaReached),
 }
 
-const ENDPOINT_COLUMNS: &str = "endpoint_id, app_id, name, description, version, definition_sha256, published_at,
-    closed_at";
+deskgate_protocol::words! {
+    /// What a service answers to new work.
+    pub(super) enum EndpointLife {
+        /// It accepts it.
+        Open = "open",
+        /// Its owner disabled it.
+        Disabled = "disabled",
+        /// It is not published any more.
+        Unpublished = "unpublished",
+        /// Its application was disabled.
+        Closed = "closed",
+    }
+}
+
+/// The [`EndpointLife`] of `e`.
+pub(super) const LIFE_SQL: &str = "CASE WHEN e.unpublished_at IS NOT NULL THEN 'unpublished'
+    WHEN e.closed_at IS NOT NULL THEN 'closed' WHEN e.disabled_at IS NOT NULL THEN 'disabled' ELSE 'open' END";
+
+pub(super) const ENDPOINT_COLUMNS: &str =
+    "e.endpoint_id, e.app_id, e.name, e.description, e.version, e.definition_sha256,
+    e.published_at, e.closed_at, e.unpublished_at, e.disabled_at";
 
 impl Store {
     /// Publishes a version of a service of this device; a new service only if the quotas leave room for one.
@@ -50,12 +71,15 @@ impl Store {
             INSERT INTO endpoints AS e (endpoint_id, app_id, device_id, name, description, version, definition_sha256)
             SELECT $1, a.app_id, a.device_id, $4, $5, $6, $7 FROM a
             WHERE ($6 = 1 OR EXISTS (SELECT FROM endpoints o WHERE o.endpoint_id = $1))
-                AND NOT EXISTS (SELECT FROM endpoints o WHERE o.app_id = $3 AND o.name = $4 AND o.endpoint_id <> $1)
+                AND NOT EXISTS (SELECT FROM endpoints o
+                    WHERE o.app_id = $3 AND o.name = $4 AND o.endpoint_id <> $1 AND o.closed_at IS NULL)
             ON CONFLICT (endpoint_id) DO UPDATE SET name = $4, description = $5, version = $6, definition_sha256 = $7,
-                published_at = CASE WHEN e.version = $6 THEN e.published_at ELSE now() END
-            WHERE e.app_id = $3 AND e.device_id = $2
+                published_at = CASE WHEN e.version = $6 AND e.closed_at IS NULL THEN e.published_at ELSE now() END,
+                -- What was unpublished begins anew; what is disabled stays so.
+                disabled_at = CASE WHEN e.closed_at IS NULL THEN e.disabled_at END, closed_at = NULL, unpublished_at = NULL
+            WHERE e.app_id = $3 AND e.device_id = $2 AND e.runs_to_tell_as IS NULL
                 AND (e.version = $6 - 1 OR (e.version = $6 AND e.definition_sha256 = $7))
-            RETURNING {ENDPOINT_COLUMNS}, published_at = now() AS fresh"
+            RETURNING {ENDPOINT_COLUMNS}, e.published_at = now() AS fresh"
         );
         let version = i32::try_from(wanted.version).unwrap_or(i32::MAX);
         let params: [&(dyn ToSql + Sync); 7] = [
@@ -93,27 +117,30 @@ impl Store {
     ) -> Result<PublicationOutcome, Error> {
         let sql = "-- endpoints::why_not_published
             SELECT (SELECT state = 'active' FROM applications WHERE app_id = $1 AND device_id = $2),
-                EXISTS (SELECT FROM endpoints WHERE app_id = $1 AND name = $3 AND endpoint_id <> $4),
-                coalesce((SELECT version FROM endpoints WHERE endpoint_id = $4 AND device_id = $2), 0)";
+                EXISTS (SELECT FROM endpoints
+                    WHERE app_id = $1 AND name = $3 AND endpoint_id <> $4 AND closed_at IS NULL),
+                coalesce((SELECT version FROM endpoints WHERE endpoint_id = $4 AND device_id = $2), 0),
+                EXISTS (SELECT FROM endpoints WHERE endpoint_id = $4 AND runs_to_tell_as IS NOT NULL)";
         let (app, endpoint) = (wanted.app_id.uuid(), wanted.endpoint_id.uuid());
         let row = self.durable_one(sql, &[&app, &device_id.uuid(), &wanted.name, &endpoint]).await?;
         Ok(match (row.try_get(0)?, row.try_get(1)?) {
             (None, _) => PublicationOutcome::NoSuchApplication,
             (Some(false), _) => PublicationOutcome::Disabled,
             (Some(true), true) => PublicationOutcome::NameTaken,
+            (Some(true), false) if row.try_get(3)? => PublicationOutcome::StillEnding,
             (Some(true), false) => {
                 PublicationOutcome::WrongVersion { published: row.try_get::<_, i32>(2)?.unsigned_abs() }
             }
         })
     }
 
-    /// A device's published services, oldest first.
+    /// The services that a device has published, also those that are not any more, oldest first.
     ///
     /// # Errors
     /// The database does not answer, or refuses the statement.
     pub async fn published_by(&self, device_id: DeviceId) -> Result<Vec<PublishedEndpoint>, Error> {
         let sql = format!(
-            "SELECT {ENDPOINT_COLUMNS} FROM endpoints WHERE device_id = $1 ORDER BY endpoint_id -- endpoints::published_by"
+            "SELECT {ENDPOINT_COLUMNS} FROM endpoints e WHERE device_id = $1 ORDER BY endpoint_id -- endpoints::published_by"
         );
         self.durable_rows(&sql, &[&device_id.uuid()]).await?.iter().map(published).collect()
     }
@@ -127,7 +154,7 @@ impl Store {
             "-- endpoints::enabled
             SELECT e.endpoint_id, e.name, e.description, e.version, d.last_seen_at, {PRESENCE_SQL} AS presence
             FROM endpoints e JOIN devices d USING (device_id)
-            WHERE e.app_id = $1 AND e.closed_at IS NULL AND d.access_enabled AND d.revoked_at IS NULL ORDER BY e.endpoint_id"
+            WHERE e.app_id = $1 AND {LIFE_SQL} = 'open' AND d.access_enabled AND d.revoked_at IS NULL ORDER BY e.endpoint_id"
         );
         self.durable_rows(&sql, &[&app_id.uuid()]).await?.iter().map(endpoint).collect()
     }
@@ -147,7 +174,8 @@ fn endpoint(row: &Row) -> Result<Endpoint, Error> {
     })
 }
 
-fn published(row: &Row) -> Result<PublishedEndpoint, Error> {
+pub(super) fn published(row: &Row) -> Result<PublishedEndpoint, Error> {
+    let moment = |name| row.try_get::<_, Option<jiff::Timestamp>>(name).map(|time| time.map(Into::into));
     Ok(PublishedEndpoint {
         endpoint_id: row.try_get::<_, uuid::Uuid>("endpoint_id")?.into(),
         app_id: row.try_get::<_, uuid::Uuid>("app_id")?.into(),
@@ -156,6 +184,8 @@ fn published(row: &Row) -> Result<PublishedEndpoint, Error> {
         version: row.try_get::<_, i32>("version")?.unsigned_abs(),
         definition_sha256: super::columns::digest(row.try_get("definition_sha256")?)?,
         published_at: row.try_get::<_, jiff::Timestamp>("published_at")?.into(),
-        closed_at: row.try_get::<_, Option<jiff::Timestamp>>("closed_at")?.map(Into::into),
+        closed_at: moment("closed_at")?,
+        unpublished_at: moment("unpublished_at")?,
+        disabled_at: moment("disabled_at")?,
     })
 }

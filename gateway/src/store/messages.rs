@@ -13,6 +13,7 @@ use super::columns::{digest, word};
 use super::counts::{ADD_COUNT_SQL, INSERT_COUNT_SQL};
 use super::deliveries::ACCEPTANCE_DESTINATIONS_SQL;
 use super::devices::PRESENCE_SQL;
+use super::endpoints::{EndpointLife, LIFE_SQL};
 use super::{Error, MAX_CONFLICT_RETRIES, Store, with_timeout};
 use crate::notify::Topic;
 use deskgate_program::crash;
@@ -46,6 +47,8 @@ pub enum MessageAdmission {
     Disabled,
     /// The desktop user paused access.
     Paused,
+    /// The desktop user disabled the service.
+    ServiceDisabled,
     /// The conversation is in another generation.
     OtherGeneration {
         /// The current generation.
@@ -97,7 +100,7 @@ impl Store {
                 FROM endpoints e JOIN devices d ON d.device_id = e.device_id AND d.revoked_at IS NULL
                 WHERE c.conversation_id = $2 AND c.app_id = $3 AND c.subject = $4 AND c.generation = $5
                     AND c.active_run_id IS NULL AND c.reset_operation_id IS NULL
-                    AND e.endpoint_id = c.endpoint_id AND e.closed_at IS NULL AND d.access_enabled AND $6
+                    AND e.endpoint_id = c.endpoint_id AND {LIFE_SQL} = 'open' AND d.access_enabled AND $6
                     AND NOT EXISTS (SELECT FROM runs k WHERE k.identity = $7)
                 RETURNING c.endpoint_id, e.version, e.definition_sha256, e.device_id, {PRESENCE_SQL} AS presence,
                     c.updated_at AS moment
@@ -165,26 +168,32 @@ impl Store {
 
     /// Why a message was not admitted, in the order in which reasons count; `None` when none is left.
     async fn why_not_said(&self, message: &Message) -> Result<Option<MessageAdmission>, Error> {
-        let sql = "-- messages::why_not
+        let sql = format!(
+            "-- messages::why_not
             SELECT k.run_id, k.fingerprint, d.access_enabled, c.generation, c.active_run_id, c.reset_operation_id,
-                e.closed_at IS NOT NULL
+                {LIFE_SQL}
             FROM (SELECT) request
             LEFT JOIN runs k ON k.identity = $4
             LEFT JOIN conversations c ON c.conversation_id = $1 AND c.app_id = $2 AND c.subject = $3
             LEFT JOIN endpoints e ON e.endpoint_id = c.endpoint_id
-            LEFT JOIN devices d ON d.device_id = c.device_id AND d.revoked_at IS NULL";
+            LEFT JOIN devices d ON d.device_id = c.device_id AND d.revoked_at IS NULL"
+        );
         let Message { submission: s, conversation_id, expected_generation } = message;
         let params: [&(dyn ToSql + Sync); 4] =
             [&conversation_id.uuid(), &s.app_id.uuid(), &s.subject, &s.identity.0.as_slice()];
-        let row = self.durable_one(sql, &params).await?;
+        let row = self.durable_one(&sql, &params).await?;
         if let Some(run_id) = row.try_get::<_, Option<uuid::Uuid>>(0)? {
             return Ok(Some(MessageAdmission::Known { run_id: run_id.into(), fingerprint: digest(row.try_get(1)?)? }));
         }
-        match row.try_get::<_, Option<bool>>(2)? {
-            None => return Ok(Some(MessageAdmission::NoSuchConversation)),
-            Some(_) if row.try_get(6)? => return Ok(Some(MessageAdmission::Disabled)),
-            Some(false) => return Ok(Some(MessageAdmission::Paused)),
-            Some(true) => {}
+        let Some(access_enabled) = row.try_get::<_, Option<bool>>(2)? else {
+            return Ok(Some(MessageAdmission::NoSuchConversation));
+        };
+        match word(row.try_get(6)?)? {
+            EndpointLife::Unpublished => return Ok(Some(MessageAdmission::NoSuchConversation)),
+            EndpointLife::Closed => return Ok(Some(MessageAdmission::Disabled)),
+            _ if !access_enabled => return Ok(Some(MessageAdmission::Paused)),
+            EndpointLife::Disabled => return Ok(Some(MessageAdmission::ServiceDisabled)),
+            EndpointLife::Open => {}
         }
         let current = row.try_get::<_, i32>(3)?.unsigned_abs();
         let active_run_id = row.try_get::<_, Option<uuid::Uuid>>(4)?.map(RunId::from);

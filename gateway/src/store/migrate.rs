@@ -51,6 +51,7 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "delivery_triggers",
         sql: include_str!("../../migrations/0024_delivery_triggers.sql"),
     },
+    Migration { version: 25, name: "service_life", sql: include_str!("../../migrations/0025_service_life.sql") },
 ];
 
 /// An advisory lock number that is used for nothing else in this database.

@@ -76,6 +76,7 @@ pub mod runs;
 mod shared_reads;
 pub mod status_counts;
 mod tls_mode;
+mod unpublishing;
 pub mod upkeep;
 pub mod webhook_receipts;
 pub mod webhooks;

@@ -133,16 +133,19 @@ const COUNTED_SQL: &str = "-- quotas::counted
         FROM application_keys k JOIN applications a USING (app_id) WHERE a.device_id = $1
             AND k.app_id = coalesce($2, (SELECT o.app_id FROM application_keys o WHERE o.key_id = $3))
         UNION ALL
-        SELECT 'services_per_application', count(*) FILTER (WHERE closed_at IS NULL), 0,
-            coalesce(bool_or(endpoint_id = $3), false)
+        SELECT 'services_per_application', count(*) FILTER (WHERE closed_at IS NULL),
+            count(*) FILTER (WHERE published_at > now() - interval '1 day'),
+            coalesce(bool_or(endpoint_id = $3 AND closed_at IS NULL), false)
         FROM endpoints WHERE device_id = $1 AND app_id = $2
         UNION ALL
-        SELECT 'services_per_device', count(*) FILTER (WHERE closed_at IS NULL), 0,
-            coalesce(bool_or(endpoint_id = $3), false)
+        SELECT 'services_per_device', count(*) FILTER (WHERE closed_at IS NULL),
+            count(*) FILTER (WHERE published_at > now() - interval '1 day'),
+            coalesce(bool_or(endpoint_id = $3 AND closed_at IS NULL), false)
         FROM endpoints WHERE device_id = $1
         UNION ALL
-        SELECT 'services_per_account', count(*) FILTER (WHERE closed_at IS NULL), 0,
-            coalesce(bool_or(endpoint_id = $3), false)
+        SELECT 'services_per_account', count(*) FILTER (WHERE closed_at IS NULL),
+            count(*) FILTER (WHERE published_at > now() - interval '1 day'),
+            coalesce(bool_or(endpoint_id = $3 AND closed_at IS NULL), false)
         FROM endpoints JOIN family USING (device_id)
         UNION ALL
         SELECT 'webhooks_per_application', count(*) FILTER (WHERE w.removed_at IS NULL),

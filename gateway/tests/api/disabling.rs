@@ -327,12 +327,12 @@ async fn upkeep_ends_the_runs_of_an_application_whose_disabling_was_cut_off() {
     let running = test_store.started(session).await;
     let queued = test_store.queue().await;
     test_store.database.execute("UPDATE applications SET state = 'disabling', disabled_at = now()").await;
-    assert_eq!(run_once(&test_store.store, LONG_LEASE).await.expect("done").disabled, 2);
+    assert_eq!(run_once(&test_store.store, LONG_LEASE).await.expect("done").told, 2);
     assert_eq!(
         (test_store.row(running).await.0, test_store.row(queued).await.0),
         ("cancelling".to_owned(), "cancelled".to_owned())
     );
-    assert_eq!(run_once(&test_store.store, LONG_LEASE).await.expect("done").disabled, 0);
+    assert_eq!(run_once(&test_store.store, LONG_LEASE).await.expect("done").told, 0);
     assert_eq!(test_store.one(session, running, 1, cancelled(1)).await, RecordOutcome::Done);
     assert_eq!(complete(&test_store.device, test_store.device.app.id).await, ApplicationState::Disabled);
 }

@@ -40,6 +40,7 @@ mod streams;
 mod success;
 mod support;
 mod tls;
+mod unpublishing;
 mod unread;
 mod unread_bodies;
 mod wait;

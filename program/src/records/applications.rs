@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use deskgate_protocol::management::{Application, ApplicationState, DisablingPreview};
 
+use super::counted;
 use crate::duration;
 use crate::exit::{Exit, Failure};
 
@@ -52,10 +53,6 @@ pub fn would_end(preview: &DisablingPreview) -> String {
         counted(preview.runs_in_progress, "started run"),
         counted(preview.conversations, "conversation"),
     )
-}
-
-fn counted(count: u32, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 /// The application once its disabling is complete, or the time is over; without a time to wait for, as it is now.

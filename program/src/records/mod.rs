@@ -77,6 +77,11 @@ pub fn older(next: Option<impl Display>) -> String {
     next.map(|next| format!("\nOlder ones: --before {next}")).unwrap_or_default()
 }
 
+/// A number of things, in words.
+pub fn counted(count: u32, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
 /// One record in detail: its title, and a line for each field. Values are one line each, made visible.
 #[derive(Debug)]
 pub struct Detail {

@@ -63,6 +63,12 @@ api_words! {
         KeyRevoked = "key.revoked",
         /// A version of a service was published.
         ServicePublished = "service.published",
+        /// A service was disabled.
+        ServiceDisabled = "service.disabled",
+        /// A service was enabled.
+        ServiceEnabled = "service.enabled",
+        /// A service was unpublished, and its runs were ended.
+        ServiceUnpublished = "service.unpublished",
         /// External access was enabled.
         AccessEnabled = "access.enabled",
         /// External access was paused.

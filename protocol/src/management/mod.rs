@@ -10,12 +10,12 @@ mod conversations;
 mod operations;
 mod overview;
 mod runs;
+mod services;
 mod webhooks;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::canonical::Sha256Digest;
 use crate::ids::{ApplicationId, EndpointId, KeyId};
 use crate::operation::ControlOperation;
 use crate::run::Run;
@@ -42,6 +42,10 @@ pub use operations::{ShowOperation, StopRun};
 pub use overview::{ApplicationNumbers, AttentionCounts, Day, DurationStats, GetOverview, Hour, Overview};
 pub use runs::{
     ExportRuns, LISTED_TEXT_CHARS, ListRuns, ListedRun, RunDetail, RunExport, RunPage, ShowRun, TryEndpoint,
+};
+pub use services::{
+    EnableEndpoint, ListEndpoints, PreviewUnpublishing, PublishEndpoint, PublishedEndpoint, UnpublishEndpoint,
+    UnpublishingPreview,
 };
 pub use webhooks::{
     ChangeWebhook, CreateWebhook, EnableWebhook, HashAlgorithm, ListWebhooks, MappedRun, PlainHmac, ReceiptOutcome,
@@ -108,8 +112,14 @@ calls! {
     ListRemoved => Vec<RemovedApplication>;
     /// Publishes a checked service, or a new version of it.
     PublishEndpoint => PublishedEndpoint;
-    /// The device's published services, oldest first.
+    /// The services that the device has published here, also those that are not any more, oldest first.
     ListEndpoints => Vec<PublishedEndpoint>;
+    /// What unpublishing a service would end.
+    PreviewUnpublishing => UnpublishingPreview;
+    /// Takes a service away from its callers, and ends its runs.
+    UnpublishEndpoint => PublishedEndpoint;
+    /// Enables or disables a published service.
+    EnableEndpoint => PublishedEndpoint;
     /// Starts a run of a published service for the service's owner.
     TryEndpoint => Run;
     /// Enables or pauses external access to everything this device published.
@@ -316,49 +326,6 @@ crate::words! {
         /// Read deliveries and their state.
         DeliveriesRead = "deliveries:read",
     }
-}
-
-/// Publishes a version of a service.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PublishEndpoint {
-    /// The application that will call it.
-    pub app_id: ApplicationId,
-    /// Chosen by the device, so that a repeated request publishes only once.
-    pub endpoint_id: EndpointId,
-    /// The version to publish: 1, or one more than the published one.
-    pub version: u32,
-    /// Its name, unique among the application's services.
-    pub name: String,
-    /// What it does.
-    pub description: String,
-    /// The digest of the whole definition, which stays on the device.
-    pub definition_sha256: Sha256Digest,
-}
-
-/// Lists published services.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ListEndpoints {}
-
-/// A published service as its owner sees it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PublishedEndpoint {
-    /// Its identifier.
-    pub endpoint_id: EndpointId,
-    /// The application's identifier.
-    pub app_id: ApplicationId,
-    /// Its name.
-    pub name: String,
-    /// What it does.
-    pub description: String,
-    /// The published version.
-    pub version: u32,
-    /// The digest of that version's definition.
-    pub definition_sha256: Sha256Digest,
-    /// When that version was published.
-    pub published_at: Timestamp,
-    /// When it became uncallable, because its application was disabled.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub closed_at: Option<Timestamp>,
 }
 
 /// Enables or pauses access.

@@ -80,7 +80,20 @@ fn every_management_call_and_its_reply_are_written_and_read_as_ever() {
         ListRemoved: ListRemoved {}
             => vec![RemovedApplication { application: removed(), runs: 412, kept_until: moment() }];
         PublishEndpoint: publish => published();
-        ListEndpoints: ListEndpoints {} => vec![published(), PublishedEndpoint { closed_at: None, ..published() }];
+        ListEndpoints: ListEndpoints {} => vec![
+            published(),
+            PublishedEndpoint { closed_at: None, unpublished_at: None, disabled_at: None, ..published() },
+        ];
+        PreviewUnpublishing: PreviewUnpublishing { endpoint_id: endpoint_id() } => UnpublishingPreview {
+            endpoint: published(),
+            runs_queued: 7,
+            runs_in_progress: 1,
+            conversations: 2,
+            keys: 1,
+            webhooks: 1,
+        };
+        UnpublishEndpoint: UnpublishEndpoint { endpoint_id: endpoint_id() } => published();
+        EnableEndpoint: EnableEndpoint { endpoint_id: endpoint_id(), enabled: false } => published();
         TryEndpoint: TryEndpoint { endpoint_id: endpoint_id(), input: "Summarise it.".to_owned() } => young_run();
         SetAccess: SetAccess { enabled: true } => access();
         GetAccess: GetAccess {} => Access { changed_at: None, ..access() };
@@ -372,6 +385,8 @@ fn published() -> PublishedEndpoint {
         definition_sha256: digest(),
         published_at: moment(),
         closed_at: Some(moment()),
+        unpublished_at: Some(moment()),
+        disabled_at: Some(moment()),
     }
 }
 

@@ -32,7 +32,7 @@ fn every_word_is_written_and_read_as_ever() {
         AskedBy { Page Cli Agent }
         Actor { Page Cli Agent Key Administrator }
         ActivityKind { ApplicationCreated ApplicationDisabled DisablingCompleted ApplicationRemoved KeyCreated KeyRolled
-            KeyRevoked ServicePublished AccessEnabled AccessPaused CallbackSet CallbackDisabled CallbackEnabled
+            KeyRevoked ServicePublished ServiceDisabled ServiceEnabled ServiceUnpublished AccessEnabled AccessPaused CallbackSet CallbackDisabled CallbackEnabled
             CallbackSecretRolled AllowlistChanged DeliveryTriggered DeliveryResent DeliveriesRecovered ListenerOpened
             RunStopped ConversationReset WebhookCreated WebhookChanged WebhookEnabled WebhookDisabled WebhookSecretRolled
             WebhookRemoved }

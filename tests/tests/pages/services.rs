@@ -172,3 +172,122 @@ async fn a_provider_names_a_wrong_secret_and_keeps_its_own() {
     assert!(!device.home().join("providers/work.json").exists());
     judge.sentence(4);
 }
+
+/// The only service, or none.
+async fn stage(device: &TestDevice) -> Option<String> {
+    let listed = device.cli(&["service", "list"]).await.ok();
+    listed["services"].as_array().expect("a list").first().map(|service| text(service, "/stage").to_owned())
+}
+
+#[tokio::test]
+async fn a_service_is_renamed_disabled_unpublished_and_removed_from_its_page() {
+    let Some(browser) = Browser::start().await else { return };
+    let (device, folder) = (TestDevice::built_in().await, Folder::new());
+    let model = folder.script("slow", json!([{ "delay_ms": 600_000 }, { "text": "done" }]));
+    let backend = device.publish_here("shop", &folder, &["--model", &model]).await;
+    let page = browser.signed_in(&device).await;
+    let mut judge = AccessibilityChecker::of("service-life");
+    let address = format!("/services/{}", text(&service(&device).await, "/draft_id"));
+    let (running, queued) = (backend.submit("Take your time.").await, backend.submit("And this?").await);
+    backend.wait_for_state(&running, "running").await;
+
+    page.goto(&address).await;
+    page.click("#life summary").await;
+    judge.judge(&page, "menu").await;
+    page.click("#life a[href$='/disable']").await;
+    page.wait_for_visible("dialog >> text=What was accepted is executed").await;
+    judge.judge(&page, "disable-dialog").await;
+    page.click("dialog button >> text=Disable service").await;
+    page.wait_for_visible("#state >> text=this service is disabled").await;
+    assert_eq!(stage(&device).await.as_deref(), Some("disabled"));
+    page.click("#life summary").await;
+    page.click("#life a[href$='/enable']").await;
+    page.click("dialog button >> text=Enable service").await;
+    page.wait_for_hidden("#state >> text=this service is disabled").await;
+
+    // By keyboard alone.
+    page.goto(&address).await;
+    page.tab_to("DisclosureTriangle", "Rename, duplicate, move, disable, remove").await;
+    page.press("Enter").await;
+    page.press("Tab").await;
+    page.has_focus("link", "Rename…").await;
+    page.press("Enter").await;
+    page.wait_for_visible("dialog >> text=Callers see shop until").await;
+    judge.judge(&page, "rename-dialog").await;
+    page.has_focus("link", "Cancel").await;
+    page.fill("dialog #step-name", "").await;
+    page.tab_to("textbox", "New name").await;
+    page.types("Orders").await;
+    page.press("Enter").await;
+    page.wait_for_visible("h1 >> text=Orders").await;
+
+    page.click("#life summary").await;
+    page.click("#life a[href$='/unpublish']").await;
+    page.wait_for_visible("dialog >> text=1 queued run, cancelled").await;
+    page.wait_for_visible("dialog >> text=1 started run, stopped").await;
+    judge.judge(&page, "unpublish-dialog").await;
+    page.click("dialog a[data-cancel]").await;
+    assert_eq!(text(&backend.run(&queued).await, "/state"), "queued", "what was asked and not confirmed is not done");
+    page.click("#life a[href$='/unpublish']").await;
+    page.click("dialog button >> text=Unpublish service").await;
+    page.wait_for_visible("#state >> text=It has no service ID").await;
+    for run_id in [&running, &queued] {
+        assert_eq!(text(&backend.wait_for_end(run_id).await, "/state"), "cancelled");
+    }
+
+    page.click("#life summary").await;
+    page.click("#life a[href$='/move']").await;
+    page.wait_for_visible("dialog >> text=There is no other active application").await;
+    judge.judge(&page, "nowhere-to-move").await;
+    page.click("dialog a[data-cancel]").await;
+    page.click("#life a[href$='/remove']").await;
+    page.wait_for_visible("dialog >> text=It cannot be put back").await;
+    page.click("dialog button >> text=Remove service").await;
+    page.wait_for_visible("h1 >> text=shop").await;
+    assert_eq!(stage(&device).await, None);
+    page.goto("/runs").await;
+    page.wait_for_visible("main >> text=(removed)").await;
+    judge.sentence(5);
+}
+
+#[tokio::test]
+async fn the_page_of_a_service_whose_application_was_removed_offers_nothing_that_cannot_work() {
+    let Some(browser) = Browser::start().await else { return };
+    let (device, folder) = (TestDevice::built_in().await, Folder::new());
+    device.publish_here("shop", &folder, &[]).await;
+    let page = browser.signed_in(&device).await;
+    let mut judge = AccessibilityChecker::of("ended-service");
+    let address = format!("/services/{}", text(&service(&device).await, "/draft_id"));
+    device.cli(&["app", "disable", "shop", "--yes", "--wait", "2m"]).await.ok();
+    page.goto(&address).await;
+    page.wait_for_visible("main >> text=Its application shop was disabled").await;
+    device.cli(&["app", "remove", "shop", "--yes"]).await.ok();
+    page.goto(&address).await;
+    page.wait_for_visible("main >> text=Its application shop was removed").await;
+    for gone in ["Publish…", "Check capabilities", "Save draft", "Start a test run"] {
+        assert_eq!(page.count(&format!("main >> text={gone}")).await, 0, "{gone}");
+    }
+    judge.judge(&page, "ended").await;
+
+    device.cli(&["app", "create", "Billing"]).await.ok();
+    page.click("text=Move to another application…").await;
+    page.wait_for_visible("dialog #step-app").await;
+    judge.judge(&page, "move-dialog").await;
+    page.click("dialog button >> text=Move service").await;
+    page.wait_for_visible("#state >> text=It has no service ID").await;
+    page.click("#state a >> text=Publish…").await;
+    page.click("dialog button >> text=Publish").await;
+    page.wait_for_visible("#endpoint-id").await;
+    assert_eq!(stage(&device).await.as_deref(), Some("published"));
+
+    page.click("#life summary").await;
+    page.click("#life a[href$='/duplicate']").await;
+    page.fill("dialog #step-name", " ").await;
+    page.click("dialog button >> text=Duplicate").await;
+    page.wait_for_visible("[role=alert]").await;
+    judge.judge(&page, "no-name").await;
+    page.fill("#step-name", "Copy").await;
+    page.click("button >> text=Duplicate").await;
+    page.wait_for_visible("h1 >> text=Copy").await;
+    judge.sentence(3);
+}

@@ -67,7 +67,7 @@ async fn keys_move_to_the_keyring_and_back_and_a_move_that_ends_in_the_middle_lo
     assert_eq!(text(&listed, "/providers/0/key_place"), "keyring", "{listed}");
     configure(&device, &model, "compatible", "/v1", MODEL_KEY).await;
     assert!(!is_in_file(&device) && keyring.entries().await == 2, "a new key goes there, and the old one is deleted");
-    device.cli(&["mcp", "remove", "crm"]).await.ok();
+    device.cli(&["mcp", "remove", "crm", "--yes"]).await.ok();
     assert_eq!(keyring.entries().await, 1, "what is removed is removed there too");
     says_good_day(&backend).await;
 

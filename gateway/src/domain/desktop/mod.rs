@@ -9,18 +9,19 @@ mod lists;
 mod orders;
 mod overview;
 mod quotas;
+mod services;
 mod trial_runs;
 mod webhooks;
 
 use std::time::Duration;
 
 use deskgate_protocol::management::{
-    Access, Actor, CreateKey, CreatedKey, KeyRecord, ListKeys, ManagementError, ManagementErrorCode, PublishEndpoint,
-    PublishedEndpoint, RevokeKey, RollKey, RunDetail, Scope, SetAccess, ShowRun,
+    Access, Actor, CreateKey, CreatedKey, KeyRecord, ListKeys, ManagementError, ManagementErrorCode, RevokeKey,
+    RollKey, RunDetail, Scope, SetAccess, ShowRun,
 };
 use deskgate_protocol::run::RunEvent;
 use deskgate_protocol::secret::ApplicationKey;
-use deskgate_protocol::service::{check_description, check_name};
+use deskgate_protocol::service::check_name;
 use deskgate_protocol::{DeviceId, KeyId};
 
 pub use callbacks::CallbackContext;
@@ -34,7 +35,6 @@ use crate::networks::Network;
 use crate::notify::Topic;
 use crate::store::activity::Owner;
 use crate::store::applications::{NewKey, NewSecret};
-use crate::store::endpoints::PublicationOutcome;
 use crate::store::{self, Store};
 
 /// Answers one device. All that it returns or changes belongs to the device.
@@ -167,47 +167,6 @@ impl Desktop {
         let key = key.ok_or_else(|| not_found(format!("there is no active key {}", request.key_id)))?;
         tracing::info!(old = %request.key_id, new = %key.key_id, device_id = %self.device_id, "key rolled");
         Ok(CreatedKey { key, text: secret.reveal().to_owned() })
-    }
-
-    /// Publishes a version of a service.
-    ///
-    /// # Errors
-    /// `Invalid`: the name is not usable, the description is too long, or the version is 0. `NotFound`: the device has no
-    /// such application. `Conflict`: the application was disabled, another service of it has the name, or the version
-    /// does not follow the published one. `QuotaReached`: there are the most services that there may be. `Unavailable`:
-    /// the database does not answer, or refuses the statement.
-    pub async fn publish(&self, request: PublishEndpoint) -> DesktopResult<PublishedEndpoint> {
-        check_name(&request.name).map_err(invalid)?;
-        check_description(&request.description).map_err(invalid)?;
-        if request.version == 0 {
-            return Err(invalid("a service's versions are counted from 1".to_owned()));
-        }
-        match self.store.publish(self.owner(), &request).await? {
-            PublicationOutcome::Published(endpoint) => Ok(endpoint),
-            PublicationOutcome::NoSuchApplication => {
-                Err(not_found(format!("there is no application {}", request.app_id)))
-            }
-            PublicationOutcome::Disabled => {
-                Err(conflict("the application was disabled; nothing can be published for it any more".to_owned()))
-            }
-            PublicationOutcome::NameTaken => Err(conflict(format!(
-                "the application already has a service named {:?}; choose another name",
-                request.name
-            ))),
-            PublicationOutcome::WrongVersion { published } => Err(conflict(format!(
-                "version {} cannot be published: the published version is {published}",
-                request.version
-            ))),
-            PublicationOutcome::QuotaReached(reached) => Err(quota_reached(reached)),
-        }
-    }
-
-    /// The published services, oldest first.
-    ///
-    /// # Errors
-    /// The database does not answer, or refuses the statement.
-    pub async fn endpoints(&self) -> DesktopResult<Vec<PublishedEndpoint>> {
-        Ok(self.store.published_by(self.device_id).await?)
     }
 
     /// Enables or pauses access.

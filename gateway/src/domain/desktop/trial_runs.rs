@@ -21,7 +21,7 @@ impl Desktop {
     ///
     /// # Errors
     /// `Invalid`: the input is empty or too large. `NotFound`: the device has no such published service. `Conflict`:
-    /// access is paused, the application was disabled, or too many of its runs wait. `Unavailable`: the database does
+    /// access is paused, the service or its application was disabled, or too many of its runs wait. `Unavailable`: the database does
     /// not answer, or refuses the statement.
     pub async fn try_endpoint(&self, request: TryEndpoint) -> DesktopResult<Run> {
         let TryEndpoint { endpoint_id, input: text } = request;
@@ -44,7 +44,12 @@ impl Desktop {
             max_duration_s: TRIAL_DURATION_S,
             traceparent: None,
         };
-        let run = self.admission.admit_own(endpoint.app_id, request).await.map_err(refused)?;
+        let run = self.admission.admit_own(endpoint.app_id, request).await.map_err(|refusal| match refusal {
+            Refusal::ServiceDisabled => {
+                conflict(format!("the service is disabled; enable it with: deskgate service enable {endpoint_id}"))
+            }
+            other => refused(other),
+        })?;
         // The requester has the input already, and a reply has little space.
         Ok(Run { input: None, ..run })
     }
@@ -54,7 +59,7 @@ fn refused(refusal: Refusal) -> ManagementError {
     match refusal {
         Refusal::AccessPaused => conflict("access is paused; enable it with: deskgate access enable".to_owned()),
         Refusal::ApplicationDisabled | Refusal::QueueFull { .. } => conflict(refusal.to_string()),
-        Refusal::NotFound => not_found("the service cannot be called any more".to_owned()),
+        Refusal::NotFound => not_found("the service is not published any more".to_owned()),
         other => ManagementError { code: ManagementErrorCode::Unavailable, message: other.to_string() },
     }
 }

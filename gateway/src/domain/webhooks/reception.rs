@@ -132,7 +132,8 @@ impl Reception {
     /// # Errors
     /// [`Refusal::EventNotJson`]: the body is not JSON. [`Refusal::MappingFailed`]: the event lacks what its scheme
     /// requires, or the mapping refuses it. [`Refusal::NotFound`]: the service is gone.
-    /// [`Refusal::ApplicationDisabled`]: the application was disabled. [`Refusal::AccessPaused`]: access is paused.
+    /// [`Refusal::ApplicationDisabled`]: the application was disabled. [`Refusal::AccessPaused`]: access is paused. [`Refusal::ServiceDisabled`]: the service
+    /// is disabled.
     /// [`Refusal::QueueFull`]: too many of the application's runs wait. [`Refusal::TooManyEvents`]: the webhook
     /// received too many events. [`Refusal::ConversationBusy`]: the event is a message, and its conversation is busy.
     /// [`Refusal::GenerationMismatch`]: its conversation was reset during each try. [`Refusal::StoreUnavailable`] or
@@ -250,6 +251,7 @@ impl Reception {
                 MessageAdmission::NoSuchConversation => return Err(Refusal::NotFound),
                 MessageAdmission::Disabled => return Err(Refusal::ApplicationDisabled),
                 MessageAdmission::Paused => return Err(Refusal::AccessPaused),
+                MessageAdmission::ServiceDisabled => return Err(Refusal::ServiceDisabled),
                 MessageAdmission::Busy { active_run_id, operation_id } => {
                     return Err(Refusal::ConversationBusy { active_run_id, operation_id });
                 }

@@ -58,9 +58,9 @@ pub(super) const ACCESS_PAUSED: ProblemFacts = ProblemFacts {
     status: StatusCode::SERVICE_UNAVAILABLE,
     title: "Access paused",
     retry: RetryAdvice::After("60"),
-    what: "The owner of this service has paused external access.",
-    why: "The owner of the desktop can switch access off and on at any time. Nothing was accepted; what was \
-          accepted before is kept.",
+    what: "The owner of this service has paused external access, or has disabled this service.",
+    why: "The owner of the desktop can switch access off and on at any time, for all services or for one. Nothing was \
+          accepted; what was accepted before is kept.",
     next: "Send the same request later, with the same `Idempotency-Key`.",
     members: &[],
 };

@@ -334,6 +334,9 @@ async fn every_statement_is_understood_by_the_database() {
     done(&["disabling::writers", "disabling::tell_runs", "disabling::note_runs_told", "disabling::complete"]);
     done(&["disabling::preview", "disabling::remove", "disabling::removed"]);
 
+    // Executed by the tests of unpublishing.
+    done(&["unpublishing::preview", "unpublishing::unpublish", "unpublishing::note_runs_told", "unpublishing::enable"]);
+
     assert_eq!(store.device_counts().await.expect("census").len(), 3);
     assert!(store.applied_migration().await.expect("applied_migration") > 0);
     done(&["census::census", "census::applied_migration"]);

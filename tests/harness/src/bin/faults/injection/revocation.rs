@@ -54,7 +54,7 @@ async fn key(caller: &mut Caller, planned: &PlannedFault, name: String) -> anyho
     };
     let ended = timeout(END_TIMEOUT, ended);
     let revoked = async {
-        let said = device.cli(&["key", "revoke", &key_id]).await;
+        let said = device.cli(&["key", "revoke", &key_id, "--yes"]).await;
         let acknowledged = testbed.clock.now();
         let since = Instant::now();
         while since.elapsed() < RETRY_DURATION {

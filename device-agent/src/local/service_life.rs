@@ -1,0 +1,127 @@
+//! Requests about the life of services: duplicated, disabled, unpublished, moved to another application, removed.
+
+use std::collections::HashMap;
+
+use deskgate_definition::Service;
+use deskgate_protocol::management::{ListApplications, ListEndpoints, PublishedEndpoint};
+use deskgate_protocol::{ApplicationId, DraftId};
+use serde::{Deserialize, Serialize};
+
+use super::handler::RequestHandler;
+use super::reply::{ErrorReply, Requester};
+use super::request::TypedRequest;
+use crate::services::ServiceStanding;
+use crate::services::life::ServiceEnding;
+use crate::services::standing::standings;
+
+/// Saves a draft once more as a new service.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DuplicateService {
+    /// The service.
+    pub draft_id: DraftId,
+    /// The name of the new one.
+    pub name: String,
+    /// The application of the new one.
+    pub app_id: ApplicationId,
+}
+
+impl TypedRequest for DuplicateService {
+    type Response = Service;
+
+    async fn answer(self, handler: &RequestHandler, asker: Requester) -> Result<Service, ErrorReply> {
+        Ok(handler.services(asker)?.duplicate(self.draft_id, self.name, self.app_id).await?)
+    }
+}
+
+/// Enables or disables a published service.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct EnableService {
+    /// The service.
+    pub draft_id: DraftId,
+    /// Whether it is to accept new work.
+    pub enabled: bool,
+}
+
+impl TypedRequest for EnableService {
+    type Response = PublishedEndpoint;
+
+    async fn answer(self, handler: &RequestHandler, asker: Requester) -> Result<PublishedEndpoint, ErrorReply> {
+        Ok(handler.services(asker)?.enable(self.draft_id, self.enabled).await?)
+    }
+}
+
+/// Asks what ends with a service at the gateway.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct PreviewServiceEnding {
+    /// The service.
+    pub draft_id: DraftId,
+}
+
+impl TypedRequest for PreviewServiceEnding {
+    type Response = ServiceEnding;
+
+    async fn answer(self, handler: &RequestHandler, asker: Requester) -> Result<ServiceEnding, ErrorReply> {
+        Ok(handler.services(asker)?.preview_ending(self.draft_id).await?)
+    }
+}
+
+/// Takes a service away from its callers.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct UnpublishService {
+    /// The service.
+    pub draft_id: DraftId,
+}
+
+impl TypedRequest for UnpublishService {
+    type Response = Service;
+
+    async fn answer(self, handler: &RequestHandler, asker: Requester) -> Result<Service, ErrorReply> {
+        Ok(handler.services(asker)?.unpublish(self.draft_id).await?)
+    }
+}
+
+/// Gives a service to another application.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct MoveService {
+    /// The service.
+    pub draft_id: DraftId,
+    /// The application.
+    pub app_id: ApplicationId,
+}
+
+impl TypedRequest for MoveService {
+    type Response = Service;
+
+    async fn answer(self, handler: &RequestHandler, asker: Requester) -> Result<Service, ErrorReply> {
+        Ok(handler.services(asker)?.give_to(self.draft_id, self.app_id).await?)
+    }
+}
+
+/// Removes a service. Answered with what it was.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct RemoveService {
+    /// The service.
+    pub draft_id: DraftId,
+}
+
+impl TypedRequest for RemoveService {
+    type Response = Service;
+
+    async fn answer(self, handler: &RequestHandler, asker: Requester) -> Result<Service, ErrorReply> {
+        Ok(handler.services(asker)?.remove(self.draft_id).await?)
+    }
+}
+
+/// Gets what the gateway says of each service.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct ListStandings {}
+
+impl TypedRequest for ListStandings {
+    type Response = HashMap<DraftId, ServiceStanding>;
+
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<Self::Response, ErrorReply> {
+        let services = handler.store.services().list().await?;
+        let listed = tokio::join!(handler.glance(ListApplications {}), handler.glance(ListEndpoints {}));
+        Ok(standings(&services, listed.0.ok().as_deref().zip(listed.1.ok().as_deref())))
+    }
+}

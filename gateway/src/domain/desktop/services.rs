@@ -1,0 +1,92 @@
+//! The life of a device's services at the gateway: published, disabled, enabled, unpublished.
+
+use deskgate_protocol::EndpointId;
+use deskgate_protocol::management::{
+    EnableEndpoint, PreviewUnpublishing, PublishEndpoint, PublishedEndpoint, UnpublishEndpoint, UnpublishingPreview,
+};
+use deskgate_protocol::service::{check_description, check_name};
+
+use super::{Desktop, DesktopResult, ManagementError, conflict, invalid, not_found, quota_reached};
+use crate::store::endpoints::PublicationOutcome;
+
+impl Desktop {
+    /// Publishes a version of a service.
+    ///
+    /// # Errors
+    /// `Invalid`: the name is not usable, the description is too long, or the version is 0. `NotFound`: the device has no
+    /// such application. `Conflict`: the application was disabled, another service of it has the name, or the version
+    /// does not follow the published one, or its runs are still being ended. `QuotaReached`: there are the most services that there may be. `Unavailable`:
+    /// the database does not answer, or refuses the statement.
+    pub async fn publish(&self, request: PublishEndpoint) -> DesktopResult<PublishedEndpoint> {
+        check_name(&request.name).map_err(invalid)?;
+        check_description(&request.description).map_err(invalid)?;
+        if request.version == 0 {
+            return Err(invalid("a service's versions are counted from 1".to_owned()));
+        }
+        match self.store.publish(self.owner(), &request).await? {
+            PublicationOutcome::Published(endpoint) => Ok(endpoint),
+            PublicationOutcome::NoSuchApplication => {
+                Err(not_found(format!("there is no application {}", request.app_id)))
+            }
+            PublicationOutcome::Disabled => {
+                Err(conflict("the application was disabled; nothing can be published for it any more".to_owned()))
+            }
+            PublicationOutcome::NameTaken => Err(conflict(format!(
+                "the application already has a service named {:?}; choose another name",
+                request.name
+            ))),
+            PublicationOutcome::WrongVersion { published } => Err(conflict(format!(
+                "version {} cannot be published: the published version is {published}",
+                request.version
+            ))),
+            PublicationOutcome::StillEnding => Err(conflict(
+                "the service was unpublished, and its runs are still being ended; try again in a moment".to_owned(),
+            )),
+            PublicationOutcome::QuotaReached(reached) => Err(quota_reached(reached)),
+        }
+    }
+
+    /// The services that were published here, also those that are not any more, oldest first.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
+    pub async fn endpoints(&self) -> DesktopResult<Vec<PublishedEndpoint>> {
+        Ok(self.store.published_by(self.device_id).await?)
+    }
+
+    /// What unpublishing would end.
+    ///
+    /// # Errors
+    /// `NotFound`: the device has no such service. `Unavailable`: the database does not answer, or refuses the statement.
+    pub async fn preview_unpublishing(&self, request: PreviewUnpublishing) -> DesktopResult<UnpublishingPreview> {
+        let preview = self.store.preview_unpublishing(self.device_id, request.endpoint_id).await?;
+        preview.ok_or_else(|| unknown(request.endpoint_id))
+    }
+
+    /// Takes a service away from its callers, and ends its runs.
+    ///
+    /// # Errors
+    /// `NotFound`: the device has no such service. `Unavailable`: the database does not answer, or refuses the statement.
+    pub async fn unpublish(&self, request: UnpublishEndpoint) -> DesktopResult<PublishedEndpoint> {
+        let UnpublishEndpoint { endpoint_id } = request;
+        let unpublished = self.store.unpublish(self.owner(), endpoint_id, self.retention).await?;
+        tracing::info!(%endpoint_id, device_id = %self.device_id, "service unpublished");
+        unpublished.ok_or_else(|| unknown(endpoint_id))
+    }
+
+    /// Enables or disables a service.
+    ///
+    /// # Errors
+    /// `NotFound`: the device has no such published service. `Unavailable`: the database does not answer, or refuses the
+    /// statement.
+    pub async fn enable_endpoint(&self, request: EnableEndpoint) -> DesktopResult<PublishedEndpoint> {
+        let EnableEndpoint { endpoint_id, enabled } = request;
+        let endpoint = self.store.enable_endpoint(self.owner(), endpoint_id, enabled).await?;
+        tracing::info!(%endpoint_id, device_id = %self.device_id, enabled, "service enabled or disabled");
+        endpoint.ok_or_else(|| unknown(endpoint_id))
+    }
+}
+
+fn unknown(endpoint_id: EndpointId) -> ManagementError {
+    not_found(format!("this gateway has no published service {endpoint_id} of this device"))
+}
