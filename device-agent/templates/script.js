@@ -5,6 +5,15 @@ const byId = (id) => document.getElementById(id);
 // The pages lie below a path of their own.
 const ours = (page) => new URL(page, document.querySelector(".brand").href);
 const say = (text) => { const place = byId("said"); if (place) place.textContent = text; };
+// What somebody did without a trace is also shown, for a moment.
+const SHOWN_MS = 2000;
+const show = (text) => {
+  say(text);
+  const place = byId("said");
+  if (!place) return;
+  place.className = "toast toasts";
+  setTimeout(() => { place.className = "hidden"; }, SHOWN_MS);
+};
 
 // A launch link sends its code by itself, but not while a browser only loads the page ahead.
 const send = document.querySelector("form[data-send]");
@@ -17,13 +26,13 @@ document.addEventListener("click", async (event) => {
   const copy = event.target.closest("[data-copy]");
   if (copy) {
     await navigator.clipboard.writeText(byId(copy.dataset.copy).textContent.trim());
-    say("Copied");
+    show("Copied");
     return;
   }
   const whole = event.target.closest("[data-copy-text]");
   if (whole) {
     await navigator.clipboard.writeText(whole.dataset.copyText);
-    say("Copied");
+    show("Copied");
     return;
   }
   const save = event.target.closest("[data-save]");
@@ -247,11 +256,11 @@ if (document.body.hasAttribute("data-live-pages")) {
   let wanted = new Set();
   let timer = null;
   let lost = null;
-  const show = (text, tone) => {
+  const mark = (text, tone) => {
     byId("live").textContent = text;
     byId("live").parentElement.className = `live state ${tone}`;
   };
-  const state = () => (lost ? show(`Not live since ${lost}. Trying to reconnect.`, "attention") : show("Live", "good"));
+  const state = () => (lost ? mark(`Not live since ${lost}. Trying to reconnect.`, "attention") : mark("Live", "good"));
   // One refresh at a time: of two, the older could come last, or the newer find its parts replaced.
   const want = (topic) => {
     wanted.add(topic);
@@ -268,7 +277,7 @@ if (document.body.hasAttribute("data-live-pages")) {
   // What somebody is writing stays, so that it can be copied.
   const leave = () => {
     if (!document.activeElement.matches("input, textarea, select")) { location.replace(location.pathname + location.search); return; }
-    show("Signed out. Open these pages again with: deskgate open", "attention");
+    mark("Signed out. Open these pages again with: deskgate open", "attention");
     say("Signed out");
   };
   const connect = () => {
@@ -318,15 +327,15 @@ document.addEventListener("keydown", (event) => {
   }
   const cards = [...document.querySelectorAll("[data-card]")];
   const here = cards.findIndex((card) => card.classList.contains("here"));
-  const show = (card) => { if (`#${card.id}` === location.hash) card.focus(); else location.hash = card.id; };
+  const goTo = (card) => { if (`#${card.id}` === location.hash) card.focus(); else location.hash = card.id; };
   // The first key that moves goes to the request that is shown.
   const chosen = cards[here]?.contains(document.activeElement);
   switch (event.key) {
     case "/": if (document.querySelector("[data-search]")) { event.preventDefault(); document.querySelector("[data-search]").focus(); } break;
     case "?": document.querySelector("[data-help]")?.click(); break;
     case "g": goes = true; setTimeout(() => { goes = false; }, 1500); break;
-    case "j": if (cards.length) show(cards[chosen ? Math.min(here + 1, cards.length - 1) : here]); break;
-    case "k": if (cards.length) show(cards[chosen ? Math.max(here - 1, 0) : here]); break;
+    case "j": if (cards.length) goTo(cards[chosen ? Math.min(here + 1, cards.length - 1) : here]); break;
+    case "k": if (cards.length) goTo(cards[chosen ? Math.max(here - 1, 0) : here]); break;
     // Nothing is denied by a key that was meant for something else.
     case "d": if (chosen) cards[here].querySelector("[data-deny]")?.click(); break;
     // Two keys, never one: this one only leads to the button.

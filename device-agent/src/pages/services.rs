@@ -16,7 +16,7 @@ use super::availability::{self, Availability};
 use super::fields::FormFields;
 use super::form_errors::FieldAttributes;
 use super::frame::{Frame, Section};
-use super::labels::{Shape, TimeLabel};
+use super::labels::{CountLabel, Shape, TimeLabel};
 use super::live::Topic;
 use super::service_form::{self, TIME_UNITS};
 use super::stages::{self, Difference, StageStep};
@@ -141,6 +141,12 @@ impl ServicePage {
         let service = self.service.as_ref().filter(|_| self.checking.is_none());
         let report = service.and_then(|service| Some((service, service.checks.as_ref()?)));
         report.is_some_and(|(service, report)| report.definition_sha256 != service.draft.digest())
+    }
+
+    /// How many checks of exactly this draft failed.
+    fn failures(&self) -> u32 {
+        let failures = self.service.as_ref().filter(|_| self.checking.is_none()).map_or(0, stages::failures);
+        u32::try_from(failures).unwrap_or(u32::MAX)
     }
 
     /// Whether what is folded away has an error.

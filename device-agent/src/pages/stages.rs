@@ -80,7 +80,7 @@ pub(super) fn standing(
 }
 
 /// How many checks of exactly this draft failed.
-fn failures(service: &Service) -> usize {
+pub(super) fn failures(service: &Service) -> usize {
     let report = service.checks.as_ref().filter(|report| report.definition_sha256 == service.draft.digest());
     report.map_or(0, |report| report.checks.iter().filter(|check| check.verdict == CheckResult::Fail).count())
 }

@@ -129,6 +129,10 @@ async fn requests_are_a_list_and_one_detail_by_mouse_by_keys_and_on_a_phone() {
     page.wait_for_visible("[data-card]:visible h2 >> text=second.txt").await;
     judge.judge(&page, "detail").await;
     page.look("light", 390).await;
+    page.click("[data-card]:visible summary >> text=Deny and say why…").await;
+    page.wait_for_visible("[data-card]:visible button >> text=Deny, and tell it").await;
+    let wide = page.evaluate("document.documentElement.scrollWidth").await;
+    assert!(wide.as_u64().is_some_and(|wide| wide <= 390), "{wide} pixels with an open menu");
     page.click("text=All requests").await;
     page.wait_for_hidden("[data-card] h2").await;
     page.click(".inbox > ul >> text=second.txt").await;
@@ -136,6 +140,23 @@ async fn requests_are_a_list_and_one_detail_by_mouse_by_keys_and_on_a_phone() {
     let (backend, run_id) = &backends[1];
     assert_eq!(backend.wait_for_end(run_id).await["state"], "succeeded");
     judge.sentence(2);
+}
+
+#[tokio::test]
+async fn every_service_is_found_below_its_application_with_how_far_it_is() {
+    let Some(browser) = Browser::start().await else { return };
+    let (device, folder) = (TestDevice::built_in().await, Folder::new());
+    let place = folder.path();
+    let path = place.to_str().expect("a plain name");
+    writer(&device, &folder).await;
+    device.cli(&["app", "create", "Billing"]).await.ok();
+    device.cli(&["service", "create", "Orders", "--app", "Billing", "--dir", path]).await.ok();
+    let page = browser.signed_in(&device).await;
+    page.click(".side >> text=Services").await;
+    page.wait_for_visible("#services section:has-text('shop') .card >> text=Enabled").await;
+    page.wait_for_visible("#services section:has-text('Billing') .card >> text=Draft").await;
+    page.click("#services a >> text=Orders").await;
+    page.wait_for_visible("h1 >> text=Orders").await;
 }
 
 #[tokio::test]

@@ -31,6 +31,7 @@ async fn runs_are_named_by_what_was_asked_and_a_conversation_reads_as_what_was_s
     page.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text; }").await;
     page.click(&format!("#row-{run_id} button.id")).await;
     assert_eq!(page.evaluate("window.copied").await, json!(run_id), "the whole identifier");
+    page.wait_for_visible("#said.toast >> text=Copied").await;
     judge.judge(&page, "runs").await;
     page.click(&format!("#row-{run_id} .what a")).await;
     page.wait_for_visible("h1 >> text=How many are in stock?").await;
