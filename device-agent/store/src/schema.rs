@@ -392,7 +392,8 @@ mod tests {
     #[test]
     fn a_call_that_began_under_an_earlier_version_has_begun() {
         let mut connection = Connection::open_in_memory().expect("memory");
-        let before = MIGRATIONS.len() - 1;
+        let step = MIGRATIONS.iter().position(|step| step.contains("ADD COLUMN begun_at"));
+        let before = step.expect("a step");
         for step in &MIGRATIONS[..before] {
             connection.execute_batch(step).expect("as it was");
         }

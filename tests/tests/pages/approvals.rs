@@ -75,6 +75,33 @@ async fn an_open_inbox_shows_a_request_at_once_and_every_answer_counts() {
 }
 
 #[tokio::test]
+async fn a_decision_can_be_undone_before_it_counts() {
+    let Some(browser) = Browser::start().await else { return };
+    let (device, folder) = (TestDevice::built_in().await, Folder::new());
+    let backend = writer(&device, &folder).await;
+    let page = browser.signed_in(&device).await;
+    page.goto("/approvals").await;
+    let run_id = backend.submit("Answer.").await;
+    shown(&page, &device).await;
+    page.click("[data-allow]").await;
+    page.wait_for_visible("#undo >> text=Allowed once").await;
+    assert_eq!(page.count("[data-card]").await, 0, "it is decided, so far");
+    let listed = device.cli(&["approvals", "list"]).await.ok();
+    assert_eq!(text(&listed, "/approvals/0/pending/decision"), "once", "{listed}");
+    page.tab_to("button", "Undo").await;
+    page.press("Enter").await;
+    shown(&page, &device).await;
+    assert_eq!(page.count("#undo button").await, 0);
+    assert_eq!(text(&backend.run(&run_id).await, "/state"), "awaiting_approval");
+
+    // The yes would have counted before this no does.
+    page.click("[data-deny]").await;
+    let run = backend.wait_for_end(&run_id).await;
+    assert!(text(&run, "/result/text").contains("did not allow"), "{run}");
+    assert_eq!(written(&folder), None);
+}
+
+#[tokio::test]
 async fn a_request_that_was_decided_elsewhere_goes_away_and_a_late_answer_is_told_so() {
     let Some(browser) = Browser::start().await else { return };
     let (device, folder) = (TestDevice::built_in().await, Folder::new());

@@ -190,3 +190,21 @@ async fn what_each_tool_call_was_to_do_and_gave_back_stays_readable_with_its_run
     assert!(none.exit != 0 && none.stderr.contains("no such tool call"), "{}", none.stderr);
     judge.sentence(2);
 }
+
+#[tokio::test]
+async fn what_the_assistant_writes_is_read_while_it_writes_it_and_never_twice() {
+    let Some(browser) = Browser::start().await else { return };
+    let (device, folder) = (TestDevice::built_in().await, Folder::new());
+    let steps = json!([{ "text": "I am still *writing* " }, { "delay_ms": 6_000 }, { "text": "and done." }]);
+    let model = folder.script("writes", steps);
+    let backend = device.publish_here("shop", &folder, &["--model", &model, "--tools", "none"]).await;
+    let page = browser.signed_in(&device).await;
+    let run_id = backend.submit("Write.").await;
+    page.goto(&format!("/runs/{run_id}")).await;
+    page.wait_for_visible("#writing >> text=I am still").await;
+    assert_eq!(page.text("#writing em").await, "writing");
+    page.wait_for_visible("#result >> text=and done.").await;
+    assert_eq!(text(&backend.wait_for_end(&run_id).await, "/state"), "succeeded");
+    page.wait_for_hidden("#writing").await;
+    assert_eq!(page.text("#talk").await.matches("I am still").count(), 1);
+}

@@ -80,7 +80,7 @@ async fn what_fails_its_check_cannot_be_published(page: &BrowserPage, judge: &mu
 }
 
 async fn publish(page: &BrowserPage, judge: &mut AccessibilityChecker) {
-    page.click("#state a >> text=Publish…").await;
+    page.click("#state a.primary >> text=Publish…").await;
     page.wait_for_visible("dialog >> text=Publish Orders?").await;
     judge.judge(page, "publish-dialog").await;
     page.click("dialog button >> text=Publish").await;
@@ -100,7 +100,7 @@ async fn a_new_draft_stands_beside_what_is_published(
     let edited = service(device).await;
     assert_eq!(edited["published"]["version"], 1, "callers keep what is published: {edited}");
     page.click("text=Check capabilities").await;
-    page.click("#state a >> text=Publish…").await;
+    page.click("#state a.primary >> text=Publish…").await;
     page.wait_for_visible("dialog >> text=It replaces version 1").await;
     page.click("dialog button >> text=Publish").await;
     page.wait_for_visible("#state >> text=Version 2 is published").await;
@@ -198,16 +198,16 @@ async fn a_service_is_renamed_disabled_unpublished_and_removed_from_its_page() {
     page.wait_for_visible("dialog >> text=What was accepted is executed").await;
     judge.judge(&page, "disable-dialog").await;
     page.click("dialog button >> text=Disable service").await;
-    page.wait_for_visible("#state >> text=this service is disabled").await;
+    page.wait_for_visible("#stages >> text=this service is disabled").await;
     assert_eq!(stage(&device).await.as_deref(), Some("disabled"));
     page.click("#life summary").await;
     page.click("#life a[href$='/enable']").await;
     page.click("dialog button >> text=Enable service").await;
-    page.wait_for_hidden("#state >> text=this service is disabled").await;
+    page.wait_for_hidden("#stages >> text=this service is disabled").await;
 
     // By keyboard alone.
     page.goto(&address).await;
-    page.tab_to("DisclosureTriangle", "Rename, duplicate, move, disable, remove").await;
+    page.tab_to("DisclosureTriangle", "More…").await;
     page.press("Enter").await;
     page.press("Tab").await;
     page.has_focus("link", "Rename…").await;
@@ -228,6 +228,7 @@ async fn a_service_is_renamed_disabled_unpublished_and_removed_from_its_page() {
     judge.judge(&page, "unpublish-dialog").await;
     page.click("dialog a[data-cancel]").await;
     assert_eq!(text(&backend.run(&queued).await, "/state"), "queued", "what was asked and not confirmed is not done");
+    page.click("#life summary").await;
     page.click("#life a[href$='/unpublish']").await;
     page.click("dialog button >> text=Unpublish service").await;
     page.wait_for_visible("#state >> text=It has no service ID").await;
@@ -240,6 +241,7 @@ async fn a_service_is_renamed_disabled_unpublished_and_removed_from_its_page() {
     page.wait_for_visible("dialog >> text=There is no other active application").await;
     judge.judge(&page, "nowhere-to-move").await;
     page.click("dialog a[data-cancel]").await;
+    page.click("#life summary").await;
     page.click("#life a[href$='/remove']").await;
     page.wait_for_visible("dialog >> text=It cannot be put back").await;
     page.click("dialog button >> text=Remove service").await;
@@ -275,7 +277,7 @@ async fn the_page_of_a_service_whose_application_was_removed_offers_nothing_that
     judge.judge(&page, "move-dialog").await;
     page.click("dialog button >> text=Move service").await;
     page.wait_for_visible("#state >> text=It has no service ID").await;
-    page.click("#state a >> text=Publish…").await;
+    page.click("#state a.primary >> text=Publish…").await;
     page.click("dialog button >> text=Publish").await;
     page.wait_for_visible("#endpoint-id").await;
     assert_eq!(stage(&device).await.as_deref(), Some("published"));

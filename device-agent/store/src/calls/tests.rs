@@ -103,7 +103,9 @@ async fn a_call_that_was_refused_is_kept_for_its_owner_and_is_not_in_the_receipt
     let (_home, store) = open().await;
     let run_id = RunId::new();
     let ledger = store.ledger(run_id, 1);
-    ledger.end_call(EndedCall { is_refused: true, is_error: true, ..end("call_1_1", "the rules do not allow it") }).await;
+    ledger
+        .end_call(EndedCall { is_refused: true, is_error: true, ..end("call_1_1", "the rules do not allow it") })
+        .await;
     ledger.end_call(EndedCall { is_error: true, ..end("call_1_2", "no such file") }).await;
     let calls = store.calls_of_run(run_id).await.expect("readable");
     let [call, not_planned] = &calls[..] else { panic!("{calls:?}") };
