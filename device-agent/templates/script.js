@@ -150,6 +150,7 @@ async function refresh(topics) {
 async function refreshWriting() {
   const part = byId("writing");
   const now = part && (await fetchPage(ours(part.dataset.from)))?.getElementById("writing");
+  await released;
   if (now && byId("writing") && now.outerHTML !== part.outerHTML) byId("writing").replaceWith(now);
   hideWritten();
 }
@@ -159,6 +160,8 @@ function hideWritten() {
   const id = part?.dataset.message;
   if (part) part.hidden = Boolean(id && document.querySelector(`.turn[data-message="${CSS.escape(id)}"]`));
 }
+
+hideWritten();
 
 // What was chosen stays chosen as long as it is there.
 function keepChoice(field, now) {

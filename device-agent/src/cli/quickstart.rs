@@ -88,7 +88,13 @@ struct QuickstartReport {
 
 pub(super) async fn run(args: QuickstartArgs, out: Output, run_agent: RunAgent) -> Result<(), Failure> {
     let folder = folder(&args.folder)?;
-    for (flag, text) in [("--app", Some(&args.app)), ("--name", args.name.as_ref()), ("--input", Some(&args.input))] {
+    for (flag, text) in [
+        ("--app", Some(&args.app)),
+        ("--name", args.name.as_ref()),
+        ("--input", Some(&args.input)),
+        ("--provider", args.provider.as_ref()),
+        ("--model", args.model.as_ref()),
+    ] {
         no_secret(flag, text.map(String::as_str).unwrap_or_default())?;
     }
     let mut quickstart = Quickstart { args, folder, out, report: QuickstartReport::default() };
@@ -418,9 +424,10 @@ fn curl(address: &str, endpoint_id: EndpointId, input: &str) -> String {
     format!(
         "printf 'Authorization: Bearer %s\\n' \"$APP_KEY\" | curl -sS -H @- -H 'X-Gateway-Subject: {SUBJECT}' \
          -H 'Idempotency-Key: quickstart-{:08x}' -H 'Content-Type: application/json' -d {} \
-         {address}/agent-endpoints/{endpoint_id}/runs",
+         {}",
         rand::random::<u32>(),
-        in_quotes(&body)
+        in_quotes(&body),
+        in_quotes(&format!("{address}/agent-endpoints/{endpoint_id}/runs"))
     )
 }
 
@@ -442,7 +449,7 @@ impl QuickstartReport {
                 text += &format!("APP_KEY={key}\n");
             }
             None => {
-                text += "Its application has a key already, which was shown when it was made: APP_KEY=dgk_…\n";
+                text += "Its application has a key already, and a key is shown only when it is made: APP_KEY=dgk_…\n";
                 text += "For another one: deskgate key create NAME --app APP\n";
             }
         }

@@ -40,7 +40,7 @@ impl DefinitionReader {
         let found = match self.0.entry(version) {
             Entry::Occupied(read) => read.into_mut(),
             Entry::Vacant(unread) => {
-                let found = services.published(offer.endpoint_id, offer.endpoint_version).await?;
+                let found = services.offered(offer.endpoint_id, offer.endpoint_version).await?;
                 unread.insert(found.map(|(definition, digest)| (Arc::new(definition), digest)))
             }
         };
@@ -55,12 +55,16 @@ pub(super) async fn definition_left(
     services: &Services,
     offer: &Offer,
 ) -> Result<Option<Arc<Definition>>, deskgate_store::Error> {
-    match DefinitionReader::default().definition(services, offer).await {
+    match services.published(offer.endpoint_id, offer.endpoint_version).await {
         Err(deskgate_store::Error::Damaged { what }) => {
             warn!(run_id = %offer.run_id, what, "the definition of a taken run cannot be read");
             Ok(None)
         }
-        found => found,
+        Err(error) => Err(error),
+        Ok(found) => {
+            let exact = found.filter(|(_, digest)| *digest == offer.definition_sha256);
+            Ok(exact.map(|(definition, _)| Arc::new(definition)))
+        }
     }
 }
 

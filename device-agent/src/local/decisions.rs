@@ -20,6 +20,8 @@ use crate::dispatcher::ReconcileError;
 
 /// The length limit of a reason for the assistant, in characters.
 const MAX_REASON_CHARS: usize = 2_000;
+/// How many bytes of contents the answered requests of one list have. `ShowApproval` has those of each.
+const MAX_LISTED_BYTES: usize = 4 << 20;
 /// How many bytes of a file are read for the comparison.
 const MAX_COMPARED_BYTES: u64 = 256 << 20;
 
@@ -53,7 +55,16 @@ impl RequestHandler {
             None => approvals.list(ask.all).await?,
         };
         let mut views = Vec::new();
-        for approval in listed {
+        let mut left = MAX_LISTED_BYTES;
+        for mut approval in listed {
+            if approval.state != ApprovalState::Waiting {
+                let arguments = approval.arguments.as_ref().map_or(0, |arguments| arguments.to_string().len());
+                let plan = approval.plan.as_ref().and_then(|plan| serde_json::to_string(plan).ok());
+                left = left.saturating_sub(arguments + plan.map_or(0, |plan| plan.len()));
+                if left == 0 {
+                    (approval.arguments, approval.plan) = (None, None);
+                }
+            }
             let app_id = self.application_of(approval.endpoint_id).await?;
             views.push(self.view(approval, app_id));
         }

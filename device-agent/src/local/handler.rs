@@ -1,6 +1,7 @@
 //! The handler of requests from the command line and the pages, inside the agent.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use deskgate_assistant::mcp::McpServers;
 use deskgate_assistant::providers::Providers;
@@ -74,6 +75,8 @@ pub struct RequestHandler {
     pub health: HealthMonitor,
     /// Decisions that do not count yet.
     pub pending_decisions: PendingDecisions,
+    /// Held while one request changes what callers can use: of two at once, the later could end what the earlier has begun.
+    pub publication_turn: Arc<tokio::sync::Mutex<()>>,
     /// The running checks.
     pub checking: CheckProgress,
     /// When runs keep the computer awake.

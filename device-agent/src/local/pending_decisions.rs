@@ -49,9 +49,9 @@ impl TypedRequest for UndoDecision {
     type Response = ();
 
     async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<(), ErrorReply> {
-        match handler.pending_decisions.take(self.approval_id, None) {
-            Some(_) => Ok(()),
-            None => Err(refused("too late: the decision counts already, or there is none".to_owned())),
+        match handler.pending_decisions.undo(self.approval_id) {
+            true => Ok(()),
+            false => Err(refused("too late: the decision counts already, or there is none".to_owned())),
         }
     }
 }
@@ -66,27 +66,54 @@ pub struct PendingDecision {
     pub counts_at: Timestamp,
 }
 
+#[derive(Clone, Debug)]
+struct PendingEntry {
+    decision: PendingDecision,
+    /// Its time to be undone is over, and it is being written.
+    counts: bool,
+}
+
 /// The decisions that do not count yet. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct PendingDecisions {
-    decisions: Arc<Mutex<HashMap<ApprovalId, PendingDecision>>>,
+    decisions: Arc<Mutex<HashMap<ApprovalId, PendingEntry>>>,
 }
 
 impl PendingDecisions {
-    fn lock(&self) -> MutexGuard<'_, HashMap<ApprovalId, PendingDecision>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ApprovalId, PendingEntry>> {
         self.decisions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The decision about a request.
     pub(super) fn of(&self, approval_id: ApprovalId) -> Option<PendingDecision> {
-        self.lock().get(&approval_id).cloned()
+        self.lock().get(&approval_id).map(|entry| entry.decision.clone())
     }
 
-    /// Takes the decision about a request: only `this` one, if one is named.
-    fn take(&self, approval_id: ApprovalId, this: Option<&PendingDecision>) -> Option<PendingDecision> {
+    /// Adds a decision; false if another one counts already.
+    fn add(&self, approval_id: ApprovalId, decision: PendingDecision) -> bool {
         let mut decisions = self.lock();
-        let found = decisions.get(&approval_id)?;
-        this.is_none_or(|this| this == found).then(|| decisions.remove(&approval_id)).flatten()
+        let is_late = decisions.get(&approval_id).is_some_and(|entry| entry.counts);
+        if !is_late {
+            decisions.insert(approval_id, PendingEntry { decision, counts: false });
+        }
+        !is_late
+    }
+
+    /// Takes back the decision about a request, unless its time is over.
+    fn undo(&self, approval_id: ApprovalId) -> bool {
+        let mut decisions = self.lock();
+        decisions.get(&approval_id).is_some_and(|entry| !entry.counts) && decisions.remove(&approval_id).is_some()
+    }
+
+    /// Ends the time of a decision, if it is still there and no other one took its place.
+    fn begin_to_count(&self, approval_id: ApprovalId, this: &PendingDecision) -> bool {
+        match self.lock().get_mut(&approval_id) {
+            Some(entry) if entry.decision == *this => {
+                entry.counts = true;
+                true
+            }
+            _ => false,
+        }
     }
 }
 
@@ -104,17 +131,21 @@ impl RequestHandler {
             return self.decide(DecideApproval { approval_id, decision }, asker).await;
         }
         let pending = PendingDecision { decision, counts_at };
-        self.pending_decisions.lock().insert(approval_id, pending.clone());
-        let handler = self.clone();
-        let counts = pending.clone();
+        if !self.pending_decisions.add(approval_id, pending.clone()) {
+            return Err(refused("too late: another decision counts already".to_owned()));
+        }
+        let (handler, counting) = (self.clone(), pending.clone());
         tokio::spawn(async move {
             tokio::time::sleep(UNDO_TIME).await;
-            let Some(PendingDecision { decision, .. }) = handler.pending_decisions.take(approval_id, Some(&counts))
-            else {
+            if !handler.pending_decisions.begin_to_count(approval_id, &counting) {
                 return;
-            };
-            if let Err(no) = handler.decide(DecideApproval { approval_id, decision }, asker).await {
+            }
+            let decided = handler.decide(DecideApproval { approval_id, decision: counting.decision }, asker).await;
+            // Only now: until it is written, the request does not wait for another answer.
+            handler.pending_decisions.lock().remove(&approval_id);
+            if let Err(no) = decided {
                 tracing::warn!(%approval_id, why = no.message, "a decision did not count");
+                handler.store.wake_requests();
             }
         });
         Ok(ApprovalView { pending: Some(pending), ..view })

@@ -46,6 +46,7 @@ impl TypedRequest for EnableService {
     type Response = PublishedEndpoint;
 
     async fn answer(self, handler: &RequestHandler, asker: Requester) -> Result<PublishedEndpoint, ErrorReply> {
+        let _turn = handler.publication_turn.lock().await;
         Ok(handler.services(asker)?.enable(self.draft_id, self.enabled).await?)
     }
 }
@@ -76,6 +77,7 @@ impl TypedRequest for UnpublishService {
     type Response = Service;
 
     async fn answer(self, handler: &RequestHandler, asker: Requester) -> Result<Service, ErrorReply> {
+        let _turn = handler.publication_turn.lock().await;
         Ok(handler.services(asker)?.unpublish(self.draft_id).await?)
     }
 }
@@ -93,6 +95,7 @@ impl TypedRequest for MoveService {
     type Response = Service;
 
     async fn answer(self, handler: &RequestHandler, asker: Requester) -> Result<Service, ErrorReply> {
+        let _turn = handler.publication_turn.lock().await;
         Ok(handler.services(asker)?.give_to(self.draft_id, self.app_id).await?)
     }
 }
@@ -108,6 +111,7 @@ impl TypedRequest for RemoveService {
     type Response = Service;
 
     async fn answer(self, handler: &RequestHandler, asker: Requester) -> Result<Service, ErrorReply> {
+        let _turn = handler.publication_turn.lock().await;
         Ok(handler.services(asker)?.remove(self.draft_id).await?)
     }
 }

@@ -140,6 +140,7 @@ impl TypedRequest for PublishService {
     type Response = Service;
 
     async fn answer(self, handler: &RequestHandler, asker: Requester) -> Result<Service, ErrorReply> {
+        let _turn = handler.publication_turn.lock().await;
         handler.services(asker)?.publish(self.draft_id).await.map_err(ErrorReply::from)
     }
 }

@@ -52,15 +52,19 @@ pub(super) struct ApprovalCard {
     /// The page of its service.
     service_page: Option<String>,
     pub(super) asked: CallPreview,
+    /// Whether something of it is left out; never while it waits.
+    pub(super) is_cut: bool,
 }
 
 impl ApprovalCard {
     pub(super) fn new(view: ApprovalView, names: &Names) -> Self {
         let arguments = view.approval.arguments.as_ref().map(ToString::to_string);
         let asked = CallPreview::new(view.approval.plan.as_ref(), arguments.as_deref());
+        let waits = view.approval.state == ApprovalState::Waiting;
+        let (asked, is_cut) = if waits { (asked, false) } else { asked.cut() };
         let application = view.app_id.map_or_else(|| "unknown".to_owned(), |app_id| names.application(app_id));
         let service_page = names.service_page(view.approval.endpoint_id);
-        Self { view, application, service_page, asked }
+        Self { view, application, service_page, asked, is_cut }
     }
 
     /// The icon of its tool.

@@ -5,6 +5,11 @@ use deskgate_program::visible;
 use super::diff::Difference;
 use crate::local::{Plan, PlanPreview};
 
+/// How many lines a preview shows of a call.
+pub(super) const PREVIEW_LINES: usize = 24;
+/// How many characters of them.
+const MAX_PREVIEW_CHARS: usize = 2_000;
+
 /// What a call would do.
 pub(super) enum CallPreview {
     /// It changes a file.
@@ -35,6 +40,35 @@ impl CallPreview {
                 Self::Arguments(visible::block(pretty.as_deref().unwrap_or(arguments), ""))
             }
             (_, None) => Self::Gone,
+        }
+    }
+
+    /// Its beginning, and whether something of it is left out.
+    pub(super) fn cut(self) -> (Self, bool) {
+        let beginning = |text: String| -> (String, bool) {
+            let shown: String = text.split_inclusive('\n').take(PREVIEW_LINES).collect();
+            let shown: String = shown.chars().take(MAX_PREVIEW_CHARS).collect();
+            let is_cut = shown.len() < text.len();
+            (shown, is_cut)
+        };
+        match self {
+            Self::Difference(difference) => {
+                let (difference, left_out) = difference.cut(PREVIEW_LINES);
+                (Self::Difference(difference), left_out > 0)
+            }
+            Self::Command { command, words } => {
+                let (command, is_cut) = beginning(command);
+                (Self::Command { command, words: if is_cut { Vec::new() } else { words } }, is_cut)
+            }
+            Self::Page(url) => {
+                let (url, is_cut) = beginning(url);
+                (Self::Page(url), is_cut)
+            }
+            Self::Arguments(arguments) => {
+                let (arguments, is_cut) = beginning(arguments);
+                (Self::Arguments(arguments), is_cut)
+            }
+            Self::Gone => (Self::Gone, false),
         }
     }
 

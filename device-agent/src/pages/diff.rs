@@ -40,8 +40,10 @@ pub(super) enum RowKind {
     Same,
     Added,
     Removed,
-    /// Lines without change that are not shown, or a notice.
+    /// Lines without change that are not shown, or a remark about the file.
     Skip,
+    /// What says that the difference goes on.
+    Cut,
 }
 
 /// A part of a line.
@@ -65,6 +67,7 @@ impl DiffRow {
             RowKind::Added => "add",
             RowKind::Removed => "del",
             RowKind::Skip => "skip-lines",
+            RowKind::Cut => "cut-off",
         }
     }
 
@@ -75,6 +78,7 @@ impl DiffRow {
             RowKind::Added => "+",
             RowKind::Removed => "−",
             RowKind::Skip => "⋯",
+            RowKind::Cut => "!",
         }
     }
 
@@ -125,12 +129,18 @@ impl Difference {
                     (old, new) = (old + 1, new + 1);
                     DiffRow::new(RowKind::Same, Some(old - 1), Some(new - 1), &line[1..])
                 }
+                Some(b'(') => DiffRow::new(RowKind::Cut, None, None, line),
                 _ => DiffRow::new(RowKind::Skip, None, None, line.trim_start_matches("\\ ")),
             };
             difference.rows.push(row);
         }
         difference.mark_words();
         difference
+    }
+
+    /// Whether the difference goes on where it ends here.
+    pub(super) fn goes_on(&self) -> bool {
+        self.rows.last().is_some_and(|row| row.kind == RowKind::Cut)
     }
 
     /// At most so many rows, for a preview; and how many are left out.
@@ -251,6 +261,9 @@ mod tests {
         let long = "word ".repeat(1_000);
         let rows = shown(&format!("@@ -1 +1 @@\n-{long}a\n+{long}b\n"));
         assert!(rows.iter().all(|row| !row.contains('[')));
-        assert_eq!(shown("(the difference goes on for 7 more lines, which are not shown here)\n").len(), 1);
+        let cut = Difference::read(
+            "@@ -0,0 +1,9 @@\n+a\n(the difference goes on for 8 more lines, which are not shown here)\n",
+        );
+        assert!(cut.goes_on() && cut.rows[1].sign() == "!");
     }
 }

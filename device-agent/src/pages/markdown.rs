@@ -14,12 +14,23 @@ use super::escape::VisibleHtml;
 /// Where a link may lead.
 const LINK_SCHEMES: [&str; 3] = ["https://", "http://", "mailto:"];
 
+/// How many times longer than the text its HTML may be. A table of short rows has cells without end; such a text is shown as it
+/// is.
+const MAX_GROWTH: usize = 16;
+
 /// The HTML of a text in Markdown.
 pub(super) fn html(text: &str) -> String {
     let options = Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
+    let most = text.len().saturating_mul(MAX_GROWTH).saturating_add(MAX_GROWTH * 1024);
     let mut writer = Writer::default();
     for event in Parser::new_ext(text, options) {
         writer.add(event);
+        if writer.html.len() > most {
+            let mut plain = Writer::default();
+            plain.html += "<pre tabindex=\"0\">";
+            plain.text(text);
+            return plain.html + "</pre>";
+        }
     }
     writer.html
 }
@@ -89,9 +100,7 @@ impl Writer {
             Tag::Strong => self.html += "<strong>",
             Tag::Strikethrough => self.html += "<del>",
             Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. } => {
-                let leads = LINK_SCHEMES
-                    .iter()
-                    .any(|scheme| dest_url.get(..scheme.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(scheme)));
+                let leads = place_of(&dest_url).is_some();
                 // A link in a link's text is text.
                 let leads = leads && self.links.iter().all(|(target, _)| target.is_none());
                 if leads {
@@ -133,23 +142,27 @@ impl Writer {
         if self.html.len() == begin {
             self.text(&target);
         }
-        let host = host_of(&target);
-        let says_host = self.html[begin..].contains(host);
+        let mut said = Self::default();
+        said.text(&target);
+        let says_it = self.html[begin..] == said.html;
         self.html += "</a>";
-        if !says_host {
+        if !says_it {
             self.html += " (";
-            self.text(host);
+            self.text(place_of(&target).unwrap_or_default());
             self.html.push(')');
         }
     }
 }
 
-/// The host of a URL, or the mail address.
-fn host_of(url: &str) -> &str {
-    let rest = url.split_once("://").map(|(_, rest)| rest).or_else(|| url.split_once(':').map(|(_, rest)| rest));
-    let rest = rest.unwrap_or(url);
-    let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or(rest);
-    if url.contains("://") { authority.rsplit('@').next().unwrap_or(authority) } else { authority }
+/// The host that a URL of the web leads to, or the mail address; `None`: it leads nowhere that could be named.
+fn place_of(url: &str) -> Option<&str> {
+    let lower = url.get(..8).unwrap_or(url).to_ascii_lowercase();
+    let is_mail = lower.starts_with("mailto:");
+    let scheme = LINK_SCHEMES.iter().find(|scheme| lower.starts_with(*scheme))?;
+    let authority = url[scheme.len()..].split(['/', '?', '#']).next().unwrap_or_default();
+    let place = if is_mail { authority } else { authority.rsplit('@').next().unwrap_or_default() };
+    // Browsers take a backslash for a slash, and leave out slashes that are too many.
+    (!place.is_empty() && !authority.contains('\\')).then_some(place)
 }
 
 #[cfg(test)]
@@ -210,9 +223,30 @@ mod tests {
             link("![plan](https://a.example/p.png)"),
             "<p><a \"https://a.example/p.png\">plan</a> (a.example)</p>"
         );
-        for nowhere in ["[x](javascript:alert(1))", "[x](data:text/html,x)", "[x](/runs)", "[x](file:///etc/passwd)"] {
+        for (text, place) in [
+            ("[https://bank.example](https://evil.example/)", "(evil.example)"),
+            ("[https://paypal.example/](https://pay.example/)", "(pay.example)"),
+            ("[x](mailto:a@evil.example?body=http://bank.example)", "(a@evil.example)"),
+        ] {
+            assert!(html(text).contains(place), "{text}: {}", html(text));
+        }
+        for nowhere in [
+            "[x](https:///evil.example/)",
+            "[x](https://\\\\evil.example/)",
+            "[x](javascript:alert(1))",
+            "[x](data:text/html,x)",
+            "[x](/runs)",
+            "[x](file:///etc/passwd)",
+        ] {
             assert_eq!(link(nowhere), "<p>x</p>");
         }
+    }
+
+    #[test]
+    fn a_table_of_cells_without_end_is_shown_as_it_was_written() {
+        let text = format!("{}\n{}\n{}", "|a".repeat(500), "|-".repeat(500), "|a\n".repeat(500));
+        let html = html(&text);
+        assert!(html.starts_with("<pre") && html.len() < MAX_GROWTH * (text.len() + 1024), "{}", html.len());
     }
 
     #[test]

@@ -9,15 +9,12 @@ use deskgate_protocol::ids::RunId;
 use deskgate_protocol::receipt::CallStatus;
 
 use super::auth::Visitor;
-use super::call_preview::CallPreview;
+use super::call_preview::{CallPreview, PREVIEW_LINES};
 use super::frame::{Frame, Section};
 use super::labels::{Shape, SpanLabel, TimeLabel};
 use super::{PageError, Pages};
 use crate::local::calls::{CallRecord, about};
 use crate::local::{PlanPreview, ShowCall};
-
-/// How many lines of a difference, and of an output, a run's page shows of each call.
-const PREVIEW_LINES: usize = 24;
 
 /// What a call was to do, and what it gave back.
 pub(super) struct CallContent {
@@ -38,13 +35,7 @@ impl CallContent {
     /// Its beginning, if that fits into the room that a page has; it is taken off then.
     pub(super) fn preview(record: &CallRecord, room: &mut usize) -> Option<Self> {
         let Self { preview, output, .. } = Self::whole(record);
-        let (preview, lines_cut) = match preview {
-            CallPreview::Difference(difference) => {
-                let (difference, left_out) = difference.cut(PREVIEW_LINES);
-                (CallPreview::Difference(difference), left_out > 0)
-            }
-            other => (other, false),
-        };
+        let (preview, lines_cut) = preview.cut();
         let shown: Option<String> =
             output.as_deref().map(|text| text.split_inclusive('\n').take(PREVIEW_LINES).collect());
         // A list has the beginnings of long texts.
@@ -99,7 +90,7 @@ pub(super) async fn show(
     Path((run_id, call_id)): Path<(RunId, String)>,
 ) -> Result<Response, PageError> {
     let record = pages.handler().request(ShowCall { run_id, call_id }).await?;
-    let (tool, about) = (visible::line(&record.tool), visible::line(&about(&record)));
+    let (tool, about) = (visible::line(&record.tool), visible::first_words(&about(&record), 200));
     let title = visible::first_words(&format!("{tool} {about}"), 80);
     let frame = Frame::new(&pages, &visitor, Section::Runs, title).await;
     let content = CallContent::whole(&record);

@@ -6,6 +6,7 @@
 use deskgate_program::visible;
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::control::{ApprovalResolution, ToolStatus};
+use deskgate_protocol::receipt::CallStatus;
 use deskgate_protocol::run::{EventType, Run, RunEvent};
 use serde::de::DeserializeOwned;
 
@@ -16,6 +17,9 @@ use crate::local::calls::{CallRecord, about, reason};
 
 /// How many bytes of a page the contents of its calls take together: what a page has beside them is small.
 const CONTENT_BYTES: usize = 48 * 1024;
+
+/// Characters of what a call was about, and of why it failed, that its row shows.
+const MAX_LINE_CHARS: usize = 200;
 
 /// One thing that happened.
 pub(super) enum RunEntry {
@@ -57,6 +61,23 @@ enum CallStep {
     Unknown,
 }
 
+impl CallStep {
+    /// How far a call is, by what the device kept of it.
+    fn of(record: &CallRecord) -> Self {
+        match (record.status, record.begun_at, record.ended_at) {
+            (CallStatus::Ok, _, Some(at)) => Self::Ended { status: ToolStatus::Ok, at },
+            (CallStatus::Error, _, Some(at)) => Self::Ended { status: ToolStatus::Error, at },
+            (CallStatus::NotRun, None, Some(_)) if record.approval_id.is_some() => {
+                Self::NotRun(ApprovalResolution::Denied)
+            }
+            (CallStatus::NotRun, None, None) => Self::Asked,
+            (CallStatus::NotRun, ..) => Self::Refused,
+            (_, Some(_), None) => Self::Running,
+            _ => Self::Unknown,
+        }
+    }
+}
+
 impl CallRow {
     fn new(call_id: &str, tool: &str, at: Timestamp, step: CallStep, request: Option<ApprovalCard>) -> Self {
         let (record, content) = (None, None);
@@ -86,7 +107,7 @@ impl CallRow {
 
     /// What it was about: its file, pattern, command or page.
     pub(super) fn about(&self) -> String {
-        let kept = self.record.as_ref().map(|record| visible::line(&about(record)));
+        let kept = self.record.as_ref().map(|record| visible::first_words(&about(record), MAX_LINE_CHARS));
         kept.or_else(|| self.request.as_ref().map(ApprovalCard::place)).unwrap_or_default()
     }
 
@@ -107,7 +128,7 @@ impl CallRow {
 
     /// Why it failed or was not run, as the model was told.
     pub(super) fn reason(&self) -> Option<String> {
-        self.record.as_ref().and_then(reason).map(visible::line)
+        self.record.as_ref().and_then(reason).map(|why| visible::first_words(why, MAX_LINE_CHARS))
     }
 }
 
@@ -135,6 +156,11 @@ pub(super) fn turns(entries: &[RunEntry]) -> Vec<RunTurn<'_>> {
         }
     }
     turns
+}
+
+/// Whether a message is among the entries.
+pub(super) fn has_said(entries: &[RunEntry], wanted: &str) -> bool {
+    entries.iter().any(|entry| matches!(entry, RunEntry::Said { message_id, .. } if message_id == wanted))
 }
 
 /// A member of an event's data; events of a newer gateway may have others.
@@ -220,17 +246,17 @@ pub(super) fn entries(
             entries.iter().position(|entry| matches!(entry, RunEntry::Called(call) if call.call_id == record.call_id));
         let place = place.unwrap_or_else(|| {
             let place = before.map_or(0, |place: usize| place + 1);
-            let refused = CallRow::new(
-                &record.call_id,
-                &record.tool,
-                record.ended_at.unwrap_or(run.created_at),
-                CallStep::Refused,
-                None,
-            );
-            entries.insert(place, RunEntry::Called(Box::new(refused)));
+            let at = record.begun_at.or(record.ended_at).unwrap_or(run.created_at);
+            let call = CallRow::new(&record.call_id, &record.tool, at, CallStep::of(&record), None);
+            entries.insert(place, RunEntry::Called(Box::new(call)));
             place
         });
         if let RunEntry::Called(call) = &mut entries[place] {
+            // The device's own word counts, where it has one.
+            call.tool = visible::line(&record.tool);
+            if record.begun_at.is_some() && record.ended_at.is_some() {
+                call.step = CallStep::of(&record);
+            }
             call.content = CallContent::preview(&record, &mut room);
             call.record = Some(record);
         }
@@ -271,8 +297,6 @@ fn cut_off(entries: &mut [RunEntry]) {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-
-    use deskgate_protocol::receipt::CallStatus;
 
     use super::super::run_samples::{call, ended, event, running};
     use super::*;

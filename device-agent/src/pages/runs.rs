@@ -302,7 +302,9 @@ pub(super) async fn show(
     let entries = run_entries::entries(&run, &events, requests, records);
     let steps = events.into_iter().map(EventRow::new).collect();
     let receipt = identity.ok().and_then(|identity| ReceiptVerdict::of(&run, &identity.fingerprint));
-    let writing = RunWriting::new(&pages, run_id);
+    let mut writing = RunWriting::new(&pages, run_id);
+    // It is among the others by now.
+    writing.message.take_if(|message| run_entries::has_said(&entries, &message.message_id));
     let service_page = names.service_page(run.endpoint_id);
     let row = names.row(run);
     frame.title = row.name();

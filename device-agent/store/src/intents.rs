@@ -115,6 +115,7 @@ pub(super) fn list(tx: &Transaction<'_>, run_id: RunId) -> Result<Vec<Intent>, E
 
 pub(super) fn forget(tx: &Transaction<'_>, run_id: RunId) -> Result<(), Error> {
     tx.prepare_cached("DELETE FROM intent WHERE run_id = ?1")?.execute([run_id.to_string()])?;
+    tx.prepare_cached("UPDATE run_call SET settled = 1 WHERE run_id = ?1")?.execute([run_id.to_string()])?;
     Ok(())
 }
 

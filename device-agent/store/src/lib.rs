@@ -147,6 +147,11 @@ impl Store {
         self.requests.subscribe()
     }
 
+    /// Lets whoever follows the requests look again, because something beside the database has changed.
+    pub fn wake_requests(&self) {
+        self.requests.send_replace(());
+    }
+
     /// Does `work` in one transaction that is on disk when this returns.
     async fn durably<R: Send + 'static>(
         &self,

@@ -320,6 +320,8 @@ ALTER TABLE run_call ADD COLUMN output TEXT;
 ALTER TABLE run_call ADD COLUMN begun_at INTEGER;
 ALTER TABLE run_call ADD COLUMN ended_at INTEGER;
 ALTER TABLE run_call ADD COLUMN kept_from INTEGER NOT NULL DEFAULT 0;
+-- Whether its run was settled since: a receipt of a later attempt does not name it.
+ALTER TABLE run_call ADD COLUMN settled INTEGER NOT NULL DEFAULT 0;
 UPDATE run_call SET kept_from = (SELECT now FROM transcript_clock),
     begun_at = iif(status = 'not_run', NULL, CAST(unixepoch('subsec') * 1000 AS INTEGER));
 CREATE INDEX run_call_by_age ON run_call (kept_from);

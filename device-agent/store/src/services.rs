@@ -169,6 +169,21 @@ impl Services {
             .await
     }
 
+    /// The same, for a run that has not been taken: none of a service that was removed or moved, whatever a gateway offers.
+    ///
+    /// # Errors
+    /// The database cannot be read, or the definition is damaged.
+    pub async fn offered(
+        &self,
+        endpoint_id: EndpointId,
+        version: u32,
+    ) -> Result<Option<(Definition, Sha256Digest)>, Error> {
+        let sql = "SELECT 1 FROM service WHERE endpoint_id = ?1 AND removed_at IS NULL";
+        let id = endpoint_id.to_string();
+        let is_there = self.store.lazily(move |tx| Ok(tx.prepare_cached(sql)?.exists([id])?)).await?;
+        if is_there { self.published(endpoint_id, version).await } else { Ok(None) }
+    }
+
     /// The folder that a version was published with; `None` for a version of before, and for one that is not there.
     ///
     /// # Errors

@@ -106,7 +106,7 @@ impl Store {
             "-- unpublishing::note_runs_told
             UPDATE endpoints e SET runs_to_tell_as = NULL
             WHERE runs_to_tell_as IS NOT NULL
-                AND CASE WHEN $1::uuid IS NULL THEN unpublished_at < now() - interval '10 seconds' ELSE endpoint_id = $1 END
+                AND CASE WHEN $1::uuid IS NULL THEN unpublished_at < now() - interval '30 seconds' ELSE endpoint_id = $1 END
                 AND NOT EXISTS (SELECT FROM applications a CROSS JOIN LATERAL {UNFINISHED_RUNS_SQL} u
                     WHERE a.app_id = e.app_id AND u.endpoint_id = e.endpoint_id AND {STOP_NEEDED_CONDITION})
             RETURNING 1"

@@ -436,7 +436,7 @@ impl Turn {
             }
             Ok(output) => self.completed(work, current, output),
             Err(gone) => {
-                let output = ToolOutput::error(gone.to_string());
+                let output = ToolOutput { is_unknown: writes, ..ToolOutput::error(gone.to_string()) };
                 let mut effects = vec![current.kept(&output), current.completed(ToolStatus::Error)];
                 effects.extend(self.fail(match gone {
                     ToolFailure::WorkspaceGone => RunErrorCode::ToolError,

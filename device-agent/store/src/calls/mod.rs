@@ -22,7 +22,7 @@ use super::{Error, RetentionSettings, Store, intents, shorten};
 /// How many bytes of a call's arguments, and of its output, are kept.
 const MAX_PART_BYTES: usize = 16 * 1024;
 /// How many calls of ended runs are kept.
-const MAX_KEPT_CALLS: i64 = 50_000;
+const MAX_KEPT_CALLS: i64 = 20_000;
 /// The most calls of a run that are read: the newest.
 const MAX_LISTED_CALLS: u32 = 500;
 
@@ -237,10 +237,10 @@ pub(super) fn ended(tx: &Transaction<'_>, run_id: RunId, attempt: u32, call: &En
 pub(super) fn forget_conversation(tx: &Transaction<'_>, conversation: &str, generation: u32) -> Result<(), Error> {
     let runs = "(SELECT run_id FROM past_run WHERE conversation_id = ?1 AND generation <= ?2)";
     for sql in [
-        format!("DELETE FROM run_call WHERE run_id IN {runs}"),
+        format!("DELETE FROM run_call AS o WHERE run_id IN {runs} AND NOT {IS_OPEN_SQL}"),
         format!(
-            "UPDATE approval SET arguments = NULL, plan = NULL, why = '', subject = NULL
-             WHERE run_id IN {runs} AND state <> 'waiting'"
+            "UPDATE approval AS o SET arguments = NULL, plan = NULL, why = '', subject = NULL
+             WHERE run_id IN {runs} AND state <> 'waiting' AND NOT {IS_OPEN_SQL}"
         ),
     ] {
         tx.prepare_cached(&sql)?.execute(params![conversation, generation])?;
@@ -248,13 +248,14 @@ pub(super) fn forget_conversation(tx: &Transaction<'_>, conversation: &str, gene
     Ok(())
 }
 
-/// The calls of a run in all attempts, in their order, for its receipt: those that a person was asked about, and those that
-/// began.
+/// The calls of an open run in all attempts, in their order, for its receipt: those that a person was asked about, and those
+/// that began.
 pub(super) fn facts(tx: &Transaction<'_>, run_id: RunId) -> Result<Vec<CallFacts>, Error> {
     let sql = format!(
         "SELECT c.attempt, c.tool, c.args_sha256, c.status, a.approval_id, a.state, {}
          FROM run_call c LEFT JOIN approval a ON a.approval_id = c.approval_id
-         WHERE c.run_id = ?1 AND (c.begun_at IS NOT NULL OR c.approval_id IS NOT NULL) ORDER BY c.n",
+         WHERE c.run_id = ?1 AND NOT c.settled AND (c.begun_at IS NOT NULL OR c.approval_id IS NOT NULL)
+         ORDER BY c.n",
         text_time("a.decided_at")
     );
     let mut statement = tx.prepare_cached(&sql)?;

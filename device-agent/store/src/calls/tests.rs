@@ -152,3 +152,48 @@ async fn a_conversation_that_is_forgotten_takes_the_calls_of_its_runs_along() {
     let kept = async |offer: &Offer| store.calls_of_run(offer.run_id).await.expect("readable").len();
     assert_eq!((kept(&inside).await, kept(&other).await), (0, 1));
 }
+
+#[tokio::test]
+async fn calls_of_an_attempt_that_was_settled_are_not_in_the_receipt_of_the_next_one() {
+    let (_home, store) = open().await;
+    let offer = message(None);
+    store.journal().take(&offer).await.expect("taken");
+    store.journal().start(offer.run_id, 1).await.expect("started");
+    let begin = async |attempt: u32, call_id: &str| {
+        let ledger = store.ledger(offer.run_id, attempt);
+        ledger.begin(planned(call_id, ToolKind::Read), IntentBasis::Rules).await.expect("begun");
+    };
+    begin(1, "call_1_1").await;
+    store.journal().forget(offer.run_id, 1).await.expect("revoked");
+    store.journal().take(&Offer { attempt: 2, ..offer.clone() }).await.expect("taken");
+    begin(2, "call_2_1").await;
+    let run_id = offer.run_id;
+    let facts = store.lazily(move |tx| facts(tx, run_id)).await.expect("readable");
+    assert_eq!(facts.iter().map(|call| call.attempt).collect::<Vec<_>>(), [2]);
+    assert_eq!(store.calls_of_run(run_id).await.expect("readable").len(), 2, "the owner reads both");
+}
+
+#[tokio::test]
+async fn a_reset_takes_nothing_from_an_open_run_and_all_of_it_once_it_is_settled() {
+    let (_home, store) = open().await;
+    let conversation = ConversationId::new();
+    let offer = message(Some(conversation));
+    store.journal().take(&offer).await.expect("taken");
+    store.journal().start(offer.run_id, 1).await.expect("started");
+    let asking = crate::ledger::RequestDetails {
+        endpoint_id: offer.endpoint_id,
+        service: "invoices".to_owned(),
+        subject: Some("customer-91".to_owned()),
+        why: "because".to_owned(),
+        follows: None,
+        expiry: std::time::Duration::from_secs(3600),
+    };
+    let ledger = store.ledger(offer.run_id, 1);
+    let (id, _) = ledger.ask(planned("call_1_1", ToolKind::Write), asking).await.expect("asked");
+    store.transcripts().close(conversation, 1).await.expect("closed");
+    assert_eq!(store.calls_of_run(offer.run_id).await.expect("readable").len(), 1);
+    store.journal().forget(offer.run_id, 1).await.expect("revoked");
+    assert_eq!(store.calls_of_run(offer.run_id).await.expect("readable"), []);
+    let request = store.approvals().get(id).await.expect("readable").expect("kept");
+    assert_eq!((request.arguments, request.plan, request.subject), (None, None, None));
+}

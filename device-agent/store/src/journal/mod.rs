@@ -488,10 +488,11 @@ fn forget(tx: &Transaction<'_>, run_id: RunId, attempt: u32) -> Result<(), Error
     )?
     .execute(params![run_id.to_string(), attempt, torn])?;
     let n = tx.last_insert_rowid();
-    withdrawn::withdraw_late(tx, run_id)?;
     approvals::withdraw_all(tx, Some(run_id))?;
     intents::forget(tx, run_id)?;
     let gone = tx.prepare_cached("DELETE FROM run_journal WHERE run_id = ?1 AND attempt = ?2")?.execute(key)?;
+    // Last: of an open run, and of a request that waits, nothing is withdrawn.
+    withdrawn::withdraw_late(tx, run_id)?;
     if gone > 0 && n % TRIM_INTERVAL_RUNS == 0 {
         tx.execute(
             "UPDATE past_run SET outcome = NULL, bytes = 0 WHERE bytes > 0 AND finish_seq IS NOT NULL AND (n <= ?1 OR n IN

@@ -35,7 +35,8 @@ impl Journal {
                 )?;
                 tx.execute(
                     "DELETE FROM past_run WHERE n <= (SELECT max(n) FROM past_run) - ?1
-                         AND settled_at < (SELECT now FROM transcript_clock) - ?2",
+                         AND settled_at < (SELECT now FROM transcript_clock) - ?2
+                         AND NOT EXISTS (SELECT 1 FROM run_call c WHERE c.run_id = past_run.run_id)",
                     [MAX_REMEMBERED_OUTCOMES, REMEMBERED_SECONDS],
                 )?;
                 transcripts::forget_closed(tx)
