@@ -2,7 +2,7 @@
 
 use deskgate_program::visible;
 
-use super::diff::Difference;
+use super::diff::{Difference, html_bytes};
 use crate::local::{Plan, PlanPreview};
 
 /// How many lines a preview shows of a call.
@@ -84,8 +84,10 @@ impl CallPreview {
     pub(super) fn page_bytes(&self) -> usize {
         match self {
             Self::Difference(difference) => difference.page_bytes(),
-            Self::Command { command, words } => command.len() + words.iter().map(|word| word.len() + 30).sum::<usize>(),
-            Self::Page(text) | Self::Arguments(text) => text.len(),
+            Self::Command { command, words } => {
+                html_bytes(command) + words.iter().map(|word| html_bytes(word) + 30).sum::<usize>()
+            }
+            Self::Page(text) | Self::Arguments(text) => html_bytes(text),
             Self::Gone => 0,
         }
     }

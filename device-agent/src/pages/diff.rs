@@ -152,7 +152,10 @@ impl Difference {
 
     /// About how many bytes of a page it takes.
     pub(super) fn page_bytes(&self) -> usize {
-        self.rows.iter().map(|row| ROW_BYTES + row.parts.iter().map(|part| part.text.len() + 11).sum::<usize>()).sum()
+        self.rows
+            .iter()
+            .map(|row| ROW_BYTES + row.parts.iter().map(|part| html_bytes(&part.text) + 11).sum::<usize>())
+            .sum()
     }
 
     /// Marks the words that changed where lines were replaced one for one.
@@ -199,6 +202,11 @@ impl Difference {
         }
         (self.rows[removed].parts, self.rows[added].parts) = (old, new);
     }
+}
+
+/// How many bytes a text takes in a page: some of its characters are written as five.
+pub(super) fn html_bytes(text: &str) -> usize {
+    text.len() + 4 * text.bytes().filter(|byte| b"<>&\"'".contains(byte)).count()
 }
 
 /// Where a hunk begins before and afterwards: `@@ -2,7 +2,7 @@`.

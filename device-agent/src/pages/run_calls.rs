@@ -10,6 +10,7 @@ use deskgate_protocol::receipt::CallStatus;
 
 use super::auth::Visitor;
 use super::call_preview::{CallPreview, PREVIEW_LINES};
+use super::diff::html_bytes;
 use super::frame::{Frame, Section};
 use super::labels::{Shape, SpanLabel, TimeLabel};
 use super::{PageError, Pages};
@@ -41,7 +42,7 @@ impl CallContent {
         // A list has the beginnings of long texts.
         let begins = |text: &Option<String>| text.as_deref().is_some_and(|text| text.ends_with('…'));
         let is_cut = lines_cut || shown != output || begins(&record.output) || begins(&record.arguments);
-        let bytes = preview.page_bytes() + shown.as_ref().map_or(0, String::len);
+        let bytes = preview.page_bytes() + shown.as_deref().map_or(0, html_bytes);
         *room = room.checked_sub(bytes)?;
         Some(Self { preview, output: shown, is_cut })
     }
