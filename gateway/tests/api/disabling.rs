@@ -11,11 +11,11 @@ use deskgate_protocol::management::{
     ManagementErrorCode, OutstandingWork, PreviewDisabling, PublishEndpoint, RemoveApplication, Scope, ShowApplication,
 };
 use deskgate_protocol::run::{Effects, EventType, Outcome, Usage};
-use deskgate_protocol::{ApplicationId, ApprovalId, EndpointId, RunId};
+use deskgate_protocol::{ApplicationId, EndpointId, RunId};
 use tokio::task::JoinSet;
 
 use crate::conversations::TestConversation;
-use crate::store::{TestStore, opened, succeeded};
+use crate::store::TestStore;
 use crate::support::call::ExpectedProblem;
 use crate::support::gateway::{DeviceFixture, LONG_LEASE, TestGateway};
 use crate::support::until;
@@ -97,14 +97,7 @@ async fn every_run_of_a_disabled_application_is_cancelled_or_told_to_stop_and_th
     let test_store = TestStore::new().await;
     let device = &test_store.device;
     let (session, _) = device.connect().await;
-    let (running, asking) = (test_store.started(session).await, test_store.started(session).await);
-    let (lost, finished) = (test_store.started(session).await, test_store.started(session).await);
-    test_store.one(session, asking, 1, opened(1, ApprovalId::new())).await;
-    test_store.one(session, lost, 1, AttemptUpdate::Lose).await;
-    test_store.one(session, finished, 1, succeeded(1)).await;
-    let offered = test_store.queue().await;
-    device.claim(session, 1).await;
-    let queued = test_store.queue().await;
+    let runs = test_store.one_run_of_each_kind(session).await;
     let neighbour = device.application("neighbour").await;
     let theirs = test_store.queue_for(device.service(&neighbour, "theirs").await).await;
     let app_id = device.app.id;
@@ -115,17 +108,8 @@ async fn every_run_of_a_disabled_application_is_cancelled_or_told_to_stop_and_th
     assert_eq!(application.state, ApplicationState::Disabling);
     let outstanding = OutstandingWork { runs_to_stop: 2, runs_to_reconcile: 1, resets: 0 };
     assert_eq!(application.outstanding, Some(outstanding));
-    for (run_id, state) in [
-        (running, "cancelling"),
-        (asking, "cancelling"),
-        (lost, "awaiting_reconciliation"),
-        (offered, "cancelled"),
-        (queued, "cancelled"),
-        (theirs, "queued"),
-    ] {
-        assert_eq!(test_store.row(run_id).await.0, state);
-    }
-    assert_eq!(test_store.events(queued).await, [EventType::RunAccepted, EventType::RunCancelled]);
+    let [running, asking, lost] = runs.have_ended_or_are_told_to(&test_store).await;
+    assert_eq!(test_store.row(theirs).await.0, "queued");
     assert_eq!(test_store.events(running).await.last(), Some(&EventType::RunCancelling));
 
     let told = test_store.store.deliver(session, OrderSelection::New).await.expect("delivered");

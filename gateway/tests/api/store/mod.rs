@@ -133,6 +133,49 @@ pub(crate) fn events(first: u64, count: u64) -> AttemptUpdate {
     AttemptUpdate::Events { first, events: (0..count).map(|place| one(first.saturating_add(place))).collect() }
 }
 
+/// One run of each kind that the end of a service or of its application finds.
+pub(crate) struct RunsOfEachKind {
+    running: RunId,
+    asking: RunId,
+    lost: RunId,
+    offered: RunId,
+    queued: RunId,
+}
+
+impl TestStore {
+    /// A run that runs, one that asks, one that is lost, one that is offered, one that waits; and one that has ended.
+    pub(crate) async fn one_run_of_each_kind(&self, session: SessionKey) -> RunsOfEachKind {
+        let (running, asking) = (self.started(session).await, self.started(session).await);
+        let (lost, finished) = (self.started(session).await, self.started(session).await);
+        self.one(session, asking, 1, opened(1, ApprovalId::new())).await;
+        self.one(session, lost, 1, AttemptUpdate::Lose).await;
+        self.one(session, finished, 1, succeeded(1)).await;
+        let offered = self.queue().await;
+        self.device.claim(session, 1).await;
+        let queued = self.queue().await;
+        RunsOfEachKind { running, asking, lost, offered, queued }
+    }
+}
+
+impl RunsOfEachKind {
+    /// That those which had not begun were cancelled, and the others told to stop. Returns these: the one that runs, the one
+    /// that asks, and the lost one.
+    pub(crate) async fn have_ended_or_are_told_to(&self, test_store: &TestStore) -> [RunId; 3] {
+        let Self { running, asking, lost, offered, queued } = *self;
+        for (run_id, state) in [
+            (running, "cancelling"),
+            (asking, "cancelling"),
+            (lost, "awaiting_reconciliation"),
+            (offered, "cancelled"),
+            (queued, "cancelled"),
+        ] {
+            assert_eq!(test_store.row(run_id).await.0, state);
+        }
+        assert_eq!(test_store.events(queued).await, [EventType::RunAccepted, EventType::RunCancelled]);
+        [running, asking, lost]
+    }
+}
+
 /// A request for approval as the device's event `seq`, open for longer than a test takes.
 pub(crate) fn opened(seq: u64, approval_id: ApprovalId) -> AttemptUpdate {
     let open_until = Some(Timestamp::now());
