@@ -72,6 +72,11 @@ impl CallPreview {
         }
     }
 
+    /// Whether it changes more than what is shown here.
+    pub(super) fn goes_on(&self) -> bool {
+        matches!(self, Self::Difference(difference) if difference.goes_on())
+    }
+
     /// How many lines it adds to a file and removes from it.
     pub(super) fn lines_changed(&self) -> Option<(usize, usize)> {
         match self {
