@@ -106,8 +106,15 @@ addEventListener("pointerdown", () => {
   });
 }, true);
 
+// A page whose form is on its way is about to be left: what it shows may be gone by its own doing.
+const LONGEST_SENDING = 5000;
+let sent = -Infinity;
+addEventListener("submit", (event) => queueMicrotask(() => { if (!event.defaultPrevented) sent = performance.now(); }));
+addEventListener("pageshow", () => { sent = -Infinity; });
+
 // Takes over those parts of the page that show one of the topics.
 async function refresh(topics) {
+  if (performance.now() - sent < LONGEST_SENDING) { await new Promise((done) => setTimeout(done, LONGEST_SENDING)); }
   if (topics.has("writing")) await refreshWriting();
   const shows = (part) => topics.has("everything") || part.dataset.live.split(" ").some((topic) => topic !== "writing" && topics.has(topic));
   const parts = [...document.querySelectorAll("[data-live]")].filter(shows);
