@@ -3,7 +3,7 @@
 use deskgate_protocol::Timestamp;
 use deskgate_tests::browser::BrowserPage;
 use deskgate_tests::{Browser, Folder, TestDevice, until};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{text, writer, written};
 
@@ -99,6 +99,26 @@ async fn a_decision_can_be_undone_before_it_counts() {
     let run = backend.wait_for_end(&run_id).await;
     assert!(text(&run, "/result/text").contains("did not allow"), "{run}");
     assert_eq!(written(&folder), None);
+}
+
+#[tokio::test]
+async fn a_change_that_no_page_can_show_whole_names_the_command_that_does() {
+    let Some(browser) = Browser::start().await else { return };
+    let (device, folder) = (TestDevice::built_in().await, Folder::new());
+    let content = format!("{}the very last line\n", format!("{}\n", "long ".repeat(30)).repeat(600));
+    let write = json!({ "tool": "Write", "arguments": { "file_path": "reply.txt", "content": content } });
+    let model = folder.script("writer", json!([write, { "text": "{{last_tool_result}}" }]));
+    let backend = device.publish_here("shop", &folder, &["--model", &model, "--tools", "Read,Write"]).await;
+    let page = browser.signed_in(&device).await;
+    page.goto("/approvals").await;
+    backend.submit("Answer.").await;
+    shown(&page, &device).await;
+    let card = page.text("[data-card]").await;
+    assert!(card.contains("This is not all that it changes") && !card.contains("the very last line"));
+    let command = page.text("[data-card] code >> text=/^deskgate approvals show/").await;
+    let words: Vec<_> = command.split_whitespace().skip(1).collect();
+    let shown = device.plain_cli(&words).await;
+    assert!(shown.stdout.contains("the very last line"), "{command}: {}", shown.stderr);
 }
 
 #[tokio::test]
