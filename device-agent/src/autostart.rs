@@ -6,6 +6,8 @@ use std::process::{Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 
+use crate::config::Home;
+
 /// The unit's name.
 const UNIT_NAME: &str = "deskgate.service";
 /// The first words of the agent's own unit. Another one is left unchanged.
@@ -43,6 +45,9 @@ pub enum AutostartError {
         "this computer has no systemd that starts a user's programs ({0}). Have `deskgate start` run at login in your desktop's own way"
     )]
     NoManager(String),
+    /// Where the unit or the program is cannot be said.
+    #[error("no folder for units is known: {0}")]
+    NoPlace(String),
     /// The unit was not written by the agent.
     #[error("{0} was not written by this command, so it is left alone. Move it away, and repeat this")]
     Foreign(PathBuf),
@@ -63,6 +68,16 @@ pub enum AutostartError {
 }
 
 impl Autostart {
+    /// That of this program for an agent's folder.
+    ///
+    /// # Errors
+    /// [`AutostartError::NoPlace`]: the program's own path, or the folder of this user's units, is not known.
+    pub fn of(home: &Path) -> Result<Self, AutostartError> {
+        let program = std::env::current_exe().map_err(|error| AutostartError::NoPlace(error.to_string()))?;
+        let units = Home::user_units().ok_or_else(|| AutostartError::NoPlace("set HOME".to_owned()))?;
+        Ok(Self { units, program, home: home.to_owned(), systemctl: PathBuf::from("systemctl") })
+    }
+
     /// The current state. Blocks for systemd, as the other two methods do.
     pub fn state(&self) -> AutostartState {
         let unit = self.unit();

@@ -17,6 +17,7 @@ pub mod descriptors;
 pub mod domain;
 pub mod encryption;
 pub mod heartbeat;
+pub mod help;
 pub mod hosted;
 pub mod http;
 pub mod log;

@@ -14,6 +14,7 @@ use deskgate_gateway::admin::commands::{self, AdminCommand};
 use deskgate_gateway::admin::{bundle, doctor, status, upgrade};
 use deskgate_gateway::config::{self, Config};
 use deskgate_gateway::descriptors::DescriptorLimit;
+use deskgate_gateway::help::HELP;
 use deskgate_gateway::http::{openapi, server};
 use deskgate_gateway::log;
 use deskgate_gateway::sd_notify::ServiceNotifier;
@@ -145,24 +146,24 @@ enum ConfigCommand {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli: Cli = HELP.parse(Cli::command());
+    let out = Output { json: cli.json, quiet: cli.quiet };
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return fail(&Failure::new(Exit::Failed, format!("cannot start: {error}"))),
+        Err(error) => return fail(out, &Failure::new(Exit::Failed, format!("cannot start: {error}"))),
     };
-    match runtime.block_on(run(cli)) {
+    match runtime.block_on(run(cli, out)) {
         Ok(()) => Exit::Done.into(),
-        Err(failure) => fail(&failure),
+        Err(failure) => fail(out, &failure),
     }
 }
 
-fn fail(failure: &Failure) -> ExitCode {
-    terminal::report(&failure.to_string());
+fn fail(out: Output, failure: &Failure) -> ExitCode {
+    out.failure(failure);
     failure.exit.into()
 }
 
-async fn run(cli: Cli) -> Result<(), Failure> {
-    let out = Output { json: cli.json, quiet: cli.quiet };
+async fn run(cli: Cli, out: Output) -> Result<(), Failure> {
     let load = || {
         // All settings are text, so other variables are skipped.
         let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
@@ -406,4 +407,35 @@ fn start_log(config: &Config) -> Result<LogGuard, Failure> {
     let filter = EnvFilter::try_new(config.text("log.filter"))
         .map_err(|error| not_set_up(format!("log.filter = {:?}: {error}", config.text("log.filter"))))?;
     log::start(config.text("log.format"), filter).map_err(|error| Failure::new(Exit::Failed, error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use deskgate_program::printed;
+
+    use super::*;
+
+    #[test]
+    fn every_command_is_in_one_group() {
+        let mut root = Cli::command();
+        root.build();
+        assert_eq!(HELP.problems(&root), Vec::<String>::new());
+    }
+
+    #[test]
+    fn every_command_that_is_printed_works_as_printed() {
+        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let (mut all, mut count) = (Vec::new(), 0);
+        for place in
+            ["src", "../program/src/records", "../device-agent/src", "../docs", "../README.md", "../deploy/README.md"]
+        {
+            let (found, problems) = printed::check(&Cli::command(), &here.join(place));
+            count += found;
+            all.extend(problems);
+        }
+        assert!(count > 80, "{count} are found");
+        assert!(all.is_empty(), "{}", all.join("\n"));
+    }
 }

@@ -26,19 +26,18 @@ impl Confirmation {
         if self.yes {
             return Ok(());
         }
-        terminal::report(question);
         if self.no_input || !std::io::stdin().is_terminal() {
-            return Err(aborted("; to go on without a question, add --yes"));
+            return Err(Failure::new(
+                Exit::Failed,
+                format!("{question}\naborted, no changes made; to go on without a question, add --yes"),
+            ));
         }
+        terminal::report(question);
         let mut answer = String::new();
         let read = terminal::prompt("Type yes to go on: ").and_then(|()| std::io::stdin().read_line(&mut answer));
         match read {
             Ok(_) if answer.trim() == "yes" => Ok(()),
-            _ => Err(aborted("")),
+            _ => Err(Failure::new(Exit::Failed, "aborted, no changes made")),
         }
     }
-}
-
-fn aborted(next: &str) -> Failure {
-    Failure::new(Exit::Failed, format!("aborted, no changes made{next}"))
 }

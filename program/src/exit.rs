@@ -50,6 +50,26 @@ pub const EXIT_CODE_TABLE: &str = "\
 Any code not listed must be treated as a failure.
 ";
 
+impl Exit {
+    /// The word for programs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Usage => "usage",
+            Self::NotSetUp => "not_set_up",
+            Self::NotAuthorised => "not_authorised",
+            Self::CannotReach => "cannot_reach",
+            Self::Refused => "refused",
+            Self::VersionMismatch => "version_mismatch",
+            Self::Pending => "pending",
+            Self::NotSucceeded => "not_succeeded",
+            Self::CheckFailed => "check_failed",
+            Self::Interrupted => "interrupted",
+        }
+    }
+}
+
 impl From<Exit> for std::process::ExitCode {
     fn from(exit: Exit) -> Self {
         Self::from(exit as u8)

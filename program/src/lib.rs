@@ -4,6 +4,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`exit`], [`output`] | how a command ends, and what it prints |
+//! | [`help`], [`look`], [`printed`] | help in groups, how lists look to a person, and a test's check of every printed command |
 //! | [`terminal`], [`visible`] | where printed bytes go, with foreign text made visible |
 //! | [`log_buffer`] | a log that a thread of its own writes |
 //! | [`records`] | records found, listed and shown, the same for every noun |
@@ -23,9 +24,12 @@ pub mod confirmation;
 pub mod crash;
 pub mod duration;
 pub mod exit;
+pub mod help;
 pub mod log_buffer;
+pub mod look;
 pub mod man;
 pub mod output;
+pub mod printed;
 pub mod public_hosts;
 pub mod records;
 pub mod redaction;

@@ -1,10 +1,10 @@
 //! Where bytes of a command reach a terminal, a pipe or a file: the one place, so that foreign text is visible everywhere,
-//! and a reader that has seen enough (`deskgate runs list | head -1`) ends the command quietly.
+//! and a reader that has seen enough (`deskgate run list | head -1`) ends the command quietly.
 
 use std::io::{self, ErrorKind, Write};
 
 use crate::exit::Exit;
-use crate::visible;
+use crate::{look, visible};
 
 /// Prints text, with a line break at its end if it has none.
 pub fn print(text: &str) {
@@ -12,7 +12,7 @@ pub fn print(text: &str) {
     if !text.ends_with('\n') {
         text.push('\n');
     }
-    write(&text);
+    write(&look::with_colours(text));
 }
 
 /// Prints one JSON value in a line. What would steer a terminal is written as `\u…`, which means the same to a program.
@@ -29,6 +29,11 @@ pub fn print_document(bytes: &[u8]) {
 pub fn report(text: &str) {
     // A closed stderr leaves nobody to report to.
     let _ = writeln!(io::stderr().lock(), "{}", visible::text(text).trim_end_matches('\n'));
+}
+
+/// Prints a failure as one JSON value on stderr.
+pub fn report_json(value: &serde_json::Value) {
+    let _ = writeln!(io::stderr().lock(), "{}", visible::json(&value.to_string()));
 }
 
 /// Asks on stderr for what is typed behind it.

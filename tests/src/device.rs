@@ -43,7 +43,7 @@ pub struct CommandOutput {
     pub value: Value,
     /// Standard output unchanged.
     pub stdout: String,
-    /// Standard error.
+    /// Standard error; of an error for programs its message.
     pub stderr: String,
 }
 
@@ -67,8 +67,17 @@ pub async fn run(command: Command) -> CommandOutput {
         exit: output.status.code().unwrap_or(-1),
         value: serde_json::from_str(&stdout).unwrap_or_default(),
         stdout,
-        stderr: text(&output.stderr),
+        stderr: messages(&text(&output.stderr)),
     }
+}
+
+/// What stderr says: of an error for programs its message.
+fn messages(stderr: &str) -> String {
+    let message = |line: &str| {
+        let error: Value = serde_json::from_str(line).ok()?;
+        (error["schema"] == "error/1").then(|| error["message"].as_str().map(str::to_owned))?
+    };
+    stderr.lines().map(|line| message(line).unwrap_or_else(|| line.to_owned()) + "\n").collect()
 }
 
 impl TestDevice {
@@ -244,6 +253,26 @@ impl TestDevice {
         run(command).await
     }
 
+    /// The same with stderr as it is.
+    pub async fn raw_cli(&self, arguments: &[&str]) -> CommandOutput {
+        let mut command = tokio::process::Command::from(self.command());
+        let output =
+            command.arg("--json").args(arguments).stdin(Stdio::null()).output().await.expect("the program starts");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+        CommandOutput { exit: output.status.code().unwrap_or(-1), value: Value::Null, stdout, stderr }
+    }
+
+    /// Runs a command at a terminal of its own.
+    pub async fn terminal_cli(&self, arguments: &[&str]) -> CommandOutput {
+        let words = arguments.iter().map(|word| format!(" '{word}'")).collect::<String>();
+        let mut command =
+            self.in_its_environment(process::command(Path::new("script"), &self.folder.path().join("person")));
+        command.env("TERM", "xterm").args(["--quiet", "--return", "--command"]);
+        command.arg(format!("'{}'{words}", self.program.display())).arg("/dev/null");
+        run(command).await
+    }
+
     /// Starts a command with output for people, which can be read while it runs.
     pub fn begin_cli(&self, arguments: &[&str]) -> Process {
         let mut command = self.command();
@@ -323,9 +352,9 @@ impl TestDevice {
         .await
     }
 
-    /// `connection save --mode remote`.
+    /// `connection set --mode remote`.
     pub async fn save(&self, arguments: &[&str]) -> CommandOutput {
-        let fixed: &[&str] = &["connection", "save", "--mode", "remote", "--accept-risk", "abandon-runs"];
+        let fixed: &[&str] = &["connection", "set", "--mode", "remote", "--accept-risk", "abandon-runs"];
         self.cli(&[fixed, arguments].concat()).await
     }
 
@@ -379,7 +408,7 @@ impl TestDevice {
 
     /// The types of a run's stored events.
     pub async fn events(&self, run_id: &str) -> Vec<String> {
-        let detail = self.cli(&["runs", "show", run_id]).await.ok();
+        let detail = self.cli(&["run", "show", run_id]).await.ok();
         let events = detail["events"].as_array().expect("a list");
         events.iter().map(|event| event["type"].as_str().expect("named").to_owned()).collect()
     }

@@ -7,8 +7,10 @@ use clap::Subcommand;
 use deskgate_program::confirmation::Confirmation;
 use deskgate_program::duration;
 use deskgate_program::exit::Failure;
+use deskgate_program::look::Cell;
 use deskgate_program::output::Output;
 use deskgate_program::records::applications::{self as records, Commands};
+use deskgate_program::records::tones::Toned;
 use deskgate_program::records::{Noun, list as list_of, older};
 use deskgate_protocol::management::{
     Activity, Application, ApplicationState, CompleteDisabling, CreateApplication, DisableApplication, ListActivity,
@@ -22,7 +24,7 @@ use super::socket::AgentClient;
 const APPLICATIONS: Noun = Noun { singular: "application", plural: "applications", list: "deskgate app list" };
 
 /// Next steps with an application.
-const COMMANDS: Commands = Commands { app: "deskgate app", runs: "deskgate runs list" };
+const COMMANDS: Commands = Commands { app: "deskgate app", runs: "deskgate run list" };
 
 /// `deskgate app …`
 #[derive(Debug, Subcommand)]
@@ -179,8 +181,8 @@ fn list(applications: &[Application]) -> String {
         "An application stands for one business system that may call you. Create one: deskgate app create NAME",
         &["NAME", "STATE", "KEYS", "CREATED", "ID"],
         |app| {
-            let keys = app.live_keys.to_string();
-            vec![app.name.clone(), app.state.to_string(), keys, app.created_at.to_string(), app.app_id.to_string()]
+            let keys = app.live_keys.to_string().into();
+            vec![app.name.clone().into(), app.state.cell(), keys, app.created_at.into(), Cell::id(app.app_id)]
         },
     )
 }
@@ -191,8 +193,8 @@ fn list_removed(removed: &[RemovedApplication]) -> String {
         "Applications that you remove appear here until the last of their runs is deleted.",
         &["NAME", "REMOVED", "RUNS", "KEPT UNTIL", "ID"],
         |RemovedApplication { application: app, runs, kept_until }| {
-            let removed = app.removed_at.map(|at| at.to_string()).unwrap_or_default();
-            vec![app.name.clone(), removed, runs.to_string(), kept_until.to_string(), app.app_id.to_string()]
+            let (name, runs) = (app.name.clone().into(), runs.to_string().into());
+            vec![name, app.removed_at.into(), runs, (*kept_until).into(), Cell::id(app.app_id)]
         },
     )
 }
@@ -213,7 +215,7 @@ fn list_activity(entries: &[Activity]) -> String {
         };
         let name = entry.name.clone().unwrap_or_default();
         let about = entry.about.clone().or_else(|| entry.app_id.map(|app_id| app_id.to_string())).unwrap_or_default();
-        vec![entry.at.to_string(), by, entry.what.to_string(), name, about]
+        vec![entry.at.into(), by.into(), entry.what.to_string().into(), name.into(), Cell::Id(about)]
     })
 }
 
@@ -224,11 +226,12 @@ pub(super) async fn find(agent: &AgentClient, wanted: &str) -> Result<Applicatio
     if let Ok(app_id) = wanted.parse() {
         return Ok(app_id);
     }
-    let listed = agent.manage(ListApplications {}).await?;
-    let mut named: Vec<_> = listed.into_iter().filter(|app| app.name == wanted).map(|app| app.app_id).collect();
-    if named.is_empty() {
+    let mut known = agent.manage(ListApplications {}).await?;
+    if !known.iter().any(|app| app.name == wanted) {
         let removed = agent.manage(ListRemoved {}).await?.into_iter().map(|removed| removed.application);
-        named.extend(removed.filter(|app| app.name == wanted).map(|app| app.app_id).next());
+        let (named, others): (Vec<_>, Vec<_>) = removed.partition(|app| app.name == wanted);
+        known.extend(named.into_iter().take(1).chain(others));
     }
-    APPLICATIONS.only(wanted, named)
+    let application = APPLICATIONS.named(wanted, known, |app| app.name.clone(), |app| app.app_id.to_string())?;
+    Ok(application.app_id)
 }

@@ -6,15 +6,16 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::Output;
+use deskgate_program::records::given::GivenId;
 use deskgate_program::terminal;
 use deskgate_protocol::ids::RunId;
 use deskgate_protocol::receipt::chain::ChainCheck;
 use deskgate_protocol::receipt::jws::SignedReceipt;
 use serde_json::json;
 
-use super::approvals;
 use super::export::{PartialFile, create};
 use super::socket::AgentClient;
+use super::{approval, run};
 use crate::local::{ListReceipts, MAX_RECEIPTS_PER_PAGE};
 
 /// `deskgate audit …`
@@ -26,11 +27,11 @@ pub(super) enum AuditCommand {
         /// Into a file, where nothing is yet; otherwise to the standard output
         file: Option<PathBuf>,
     },
-    /// What was asked, decided and executed, newest first; the same as `approvals log`
+    /// What was asked, decided and executed, newest first; the same as `approval log`
     Log {
         /// Of one run only
         #[arg(long)]
-        run: Option<RunId>,
+        run: Option<GivenId<RunId>>,
         /// At most so many
         #[arg(long, default_value_t = 50)]
         limit: u32,
@@ -39,7 +40,10 @@ pub(super) enum AuditCommand {
 
 pub(super) async fn run(agent: AgentClient, command: AuditCommand, out: Output) -> Result<(), Failure> {
     match command {
-        AuditCommand::Log { run, limit } => approvals::show_log(agent, run, limit, out).await,
+        AuditCommand::Log { run, limit } => {
+            let run = run::find_given(&agent, run).await?;
+            approval::show_log(agent, run, limit, out).await
+        }
         AuditCommand::Export { file: None } => {
             let failed = |error: std::io::Error| {
                 terminal::end_if_closed(&error);

@@ -65,7 +65,7 @@ pub(super) fn listed(run_id: RunId, calls: &[CallRecord]) -> String {
             text += &format!("  {:<10}  {:>7}  {}\n", "", "", first_words(why, MAX_ABOUT_CHARS));
         }
     }
-    text + &format!("One of them whole: deskgate runs call {run_id} {}\n", last.call_id)
+    text + &format!("One of them whole: deskgate run call {run_id} {}\n", last.call_id)
 }
 
 /// One call of a run, whole.
@@ -122,5 +122,5 @@ pub(super) fn evidence(calls: &[Evidence], waiting: Option<RunId>) -> String {
             text += &planned(&intent.plan, &intent.arguments);
         }
     }
-    text + &format!("\nConfirm the outcome: deskgate runs reconcile {run_id} --finished | --not-done | --run-again\n")
+    text + &format!("\nConfirm the outcome: deskgate run reconcile {run_id} --finished | --not-done | --run-again\n")
 }

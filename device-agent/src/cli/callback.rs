@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use deskgate_program::duration;
 use deskgate_program::exit::{Exit, Failure};
+use deskgate_program::look::Cell;
 use deskgate_program::output::Output;
 use deskgate_program::records::{self, Detail, deliveries};
 use deskgate_protocol::ApplicationId;
@@ -38,7 +39,8 @@ pub(super) enum CallbackCommand {
         wait: Duration,
     },
     /// Replace the secret that signs; the new one is shown this once
-    Secret {
+    #[command(alias = "secret")]
+    RollSecret {
         /// The application: its name or identifier
         app: String,
         /// Hours for which the old one signs too
@@ -96,7 +98,7 @@ pub(super) async fn run(agent: AgentClient, command: CallbackCommand, out: Outpu
             let app_id = app::find(&agent, &app).await?;
             return test(&agent, app_id, wait, out).await;
         }
-        CallbackCommand::Secret { app, overlap } => {
+        CallbackCommand::RollSecret { app, overlap } => {
             let app_id = app::find(&agent, &app).await?;
             let overlap_s = overlap.saturating_mul(3600);
             show(&agent.manage(RollCallbackSecret { app_id, overlap_s }).await?, out);
@@ -174,7 +176,7 @@ fn list(callbacks: &[Record]) -> String {
         &["APPLICATION", "ADDRESS", "PENDING", "STATE"],
         |callback| {
             let (url, pending) = (callback.url.clone(), callback.pending.to_string());
-            vec![callback.app_id.to_string(), url, pending, state(callback)]
+            vec![Cell::id(callback.app_id), url.into(), pending.into(), state(callback).into()]
         },
     )
 }

@@ -33,7 +33,8 @@ pub(super) enum ConnectionCommand {
         mode: Option<ModeName>,
     },
     /// Change a mode's fields and make them active; with --draft only change them
-    Save(ConnectionSaveArgs),
+    #[command(alias = "save")]
+    Set(ConnectionSetArgs),
     /// Throw a mode's draft away
     Discard {
         /// Which mode
@@ -87,9 +88,9 @@ impl From<ModeName> for settings::Mode {
     }
 }
 
-/// `deskgate connection save`
+/// `deskgate connection set`
 #[derive(Debug, Args)]
-pub(super) struct ConnectionSaveArgs {
+pub(super) struct ConnectionSetArgs {
     /// Which mode. Another one than before pauses access
     #[arg(long)]
     mode: ModeName,
@@ -163,7 +164,7 @@ pub(super) async fn run(agent: AgentClient, command: ConnectionCommand, out: Out
                 format!("{gateway_id} is this device's gateway now. It is dialled at once: deskgate status")
             });
         }
-        ConnectionCommand::Save(save) => {
+        ConnectionCommand::Set(save) => {
             let draft_only = save.draft;
             let connection = agent.request(request(save)?).await?;
             out.result("connection/1", &connection, || match draft_only {
@@ -211,7 +212,7 @@ async fn drop_host_keys(agent: AgentClient, confirmation: Confirmation, out: Out
         confirmation.confirm(&format!(
             "The gateway shows one of these keys now:\n  {}\nand not the pinned one any more:\n  {pinned}\nWithout \
              them the connection is blocked until you pin the key that it shows. To trust that one alone, pin it \
-             instead: deskgate connection save --mode remote --host-key SHA256:…",
+             instead: deskgate connection set --mode remote --host-key SHA256:…",
             followed.join("\n  ")
         ))?;
     }
@@ -322,7 +323,7 @@ fn standing(account: &AccountView) -> String {
     }
 }
 
-fn request(save: ConnectionSaveArgs) -> Result<SaveConnection, Failure> {
+fn request(save: ConnectionSetArgs) -> Result<SaveConnection, Failure> {
     for (flag, text) in [
         ("--listen", &save.listen),
         ("--ssh-address", &save.ssh_address),

@@ -43,6 +43,16 @@ pub(super) struct StopArgs {
     now: bool,
 }
 
+/// `deskgate restart`
+#[derive(Debug, Args)]
+pub(super) struct RestartArgs {
+    #[command(flatten)]
+    stop: StopArgs,
+    /// What is logged, as in info,deskgate=debug
+    #[arg(long, env = "DESKGATE_LOG", default_value = "info")]
+    log_filter: String,
+}
+
 /// A log larger than this is emptied when the agent starts.
 const MAX_LOG_BYTES: u64 = 10 * 1024 * 1024;
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -202,16 +212,28 @@ impl StartArgs {
 }
 
 /// Stops the agent if it runs. False if it did not run.
-pub(super) async fn end(agent: &AgentClient) -> Result<bool, Failure> {
-    match agent.request(local::Stop { now: false }).await {
+pub(super) async fn end(agent: &AgentClient, now: bool) -> Result<bool, Failure> {
+    match agent.request(local::Stop { now }).await {
         Ok(_) => is_gone(agent).await.map(|()| true),
         Err(failure) if failure.exit == Exit::CannotReach => Ok(false),
         Err(failure) => Err(failure),
     }
 }
 
+/// Also starts an agent that did not run.
+pub(super) async fn restart(
+    agent: AgentClient,
+    restart: RestartArgs,
+    out: Output,
+    run_agent: RunAgent,
+) -> Result<(), Failure> {
+    let RestartArgs { stop: StopArgs { now }, log_filter } = restart;
+    end(&agent, now).await?;
+    start(StartArgs { foreground: false, log_filter }, out, run_agent).await
+}
+
 /// The agent answers when its work has ended, and has exited when the socket no longer answers.
-async fn is_gone(agent: &AgentClient) -> Result<(), Failure> {
+pub(super) async fn is_gone(agent: &AgentClient) -> Result<(), Failure> {
     let deadline = Instant::now() + EXIT_TIMEOUT;
     while agent.request(GetStatus {}).await.is_ok() {
         if Instant::now() > deadline {
@@ -274,10 +296,10 @@ fn show(status: &AgentStatus) -> String {
         text += &format!("\npages      {pages} (open them with: deskgate open)");
     }
     for run_id in runs_that(status, "awaiting_approval") {
-        text += &format!("\nasks       {run_id} waits for your decision: deskgate approvals list");
+        text += &format!("\nasks       {run_id} waits for your decision: deskgate approval list");
     }
     for run_id in runs_that(status, "awaiting_reconciliation") {
-        text += &format!("\ndecide     {run_id} was interrupted and needs your decision: deskgate runs show {run_id}");
+        text += &format!("\ndecide     {run_id} was interrupted and needs your decision: deskgate run show {run_id}");
     }
     if let Some(worst) = status.problems.first() {
         let more = match status.problems.len() {
@@ -354,7 +376,7 @@ mod tests {
             { "run_id": "run_3", "standing": "running" },
         ]);
         let text = show(&status);
-        assert!(text.contains("run_1 waits for your decision") && text.contains("runs show run_2"), "{text}");
+        assert!(text.contains("run_1 waits for your decision") && text.contains("run show run_2"), "{text}");
         assert!(!text.contains("run_3"));
     }
 

@@ -2,6 +2,7 @@
 
 use clap::Args;
 use deskgate_program::exit::Failure;
+use deskgate_program::look::Cell;
 use deskgate_program::output::Output;
 use deskgate_program::records;
 
@@ -26,7 +27,7 @@ pub(super) async fn run(agent: AgentClient, find: FindArgs, out: Output) -> Resu
 fn show(found: &SearchResults) -> String {
     let heading = ["KIND", "NAME", "ID"];
     let mut text = records::list(&found.things, "Nothing has this identifier or name.", &heading, |hit| {
-        vec![hit.kind.as_str().to_owned(), hit.name.clone(), hit.id.clone()]
+        vec![hit.kind.as_str().into(), hit.name.clone().into(), Cell::Id(hit.id.clone())]
     });
     if let Some(why) = &found.incomplete {
         text += &format!("\nOnly services and approvals were looked through: {why}");

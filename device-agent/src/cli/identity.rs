@@ -126,7 +126,7 @@ async fn renew(agent: AgentClient, accepted: Option<&str>, out: Output, run_agen
             return Err(Failure::new(Exit::Refused, message));
         }
     }
-    let ran = daemon::end(&agent).await?;
+    let ran = daemon::end(&agent, false).await?;
     let key = home()?.key();
     let now = deskgate_protocol::Timestamp::now().0.as_second();
     let aside = key.with_extension(format!("replaced-{now}"));

@@ -3,16 +3,20 @@
 use clap::{Args, Subcommand};
 use deskgate_program::confirmation::Confirmation;
 use deskgate_program::exit::{Exit, Failure};
+use deskgate_program::look::{Cell, Tone};
 use deskgate_program::output::Output;
-use deskgate_program::records;
+use deskgate_program::records::given::GivenId;
+use deskgate_program::records::{self, Noun};
 use deskgate_protocol::management::{
     CreateKey, KeyRecord as Record, KeyWarning, ListApplications, ListKeys, RevokeKey, RollKey, Scope,
 };
-use deskgate_protocol::{EndpointId, KeyId, Timestamp};
+use deskgate_protocol::{KeyId, Timestamp};
 
-use super::app;
 use super::identity::{WithFingerprint, fingerprint};
 use super::socket::AgentClient;
+use super::{app, service};
+
+const KEYS: Noun = Noun { singular: "key", plural: "keys", list: "deskgate key list --app APP" };
 
 /// `deskgate key …`
 #[derive(Debug, Subcommand)]
@@ -27,16 +31,16 @@ pub(super) enum KeyCommand {
     },
     /// Replace a key by a new one with the same rights, which is shown this once
     Roll {
-        /// Its identifier
-        key: KeyId,
+        /// Its identifier, or the end of it as `key list` shows it
+        key: GivenId<KeyId>,
         /// Hours for which the old one stays active
         #[arg(long, value_name = "HOURS", default_value_t = 24, value_parser = clap::value_parser!(u32).range(0..=720))]
         overlap: u32,
     },
     /// End a key at once and for good
     Revoke {
-        /// Its identifier
-        key: KeyId,
+        /// Its identifier, or the end of it as `key list` shows it
+        key: GivenId<KeyId>,
         #[command(flatten)]
         confirmation: Confirmation,
     },
@@ -53,9 +57,9 @@ pub(super) struct KeyCreateArgs {
     /// What it may do; may be repeated [default: everything]
     #[arg(long, value_name = "SCOPE")]
     scope: Vec<Scope>,
-    /// The services it is limited to; may be repeated [default: all of the application's]
-    #[arg(long = "service", alias = "endpoint", value_name = "SERVICE_ID")]
-    endpoint: Vec<EndpointId>,
+    /// The services it is limited to, by name or identifier; may be repeated [default: all of the application's]
+    #[arg(long, alias = "endpoint", value_name = "SERVICE")]
+    service: Vec<String>,
     /// The one subject it may name
     #[arg(long, value_name = "SUBJECT")]
     subject: Option<String>,
@@ -71,12 +75,16 @@ pub(super) async fn run(agent: AgentClient, command: KeyCommand, out: Output) ->
     match command {
         KeyCommand::Create(create) => {
             let app_id = app::find(&agent, &create.app).await?;
+            let mut endpoints = Vec::new();
+            for service in &create.service {
+                endpoints.push(service::endpoint_of(&agent, service).await?);
+            }
             let scopes = if create.scope.is_empty() { Scope::ALL.to_vec() } else { create.scope };
             let request = CreateKey {
                 app_id,
                 name: create.name,
                 scopes,
-                endpoints: create.endpoint,
+                endpoints,
                 fixed_subject: create.subject,
                 expires_at: create.expires_at,
                 allowed_cidrs: create.allow,
@@ -99,7 +107,8 @@ pub(super) async fn run(agent: AgentClient, command: KeyCommand, out: Output) ->
             out.result("keys/1", &serde_json::json!({ "keys": keys }), || list(&keys));
         }
         KeyCommand::Roll { key, overlap } => {
-            let rolled = agent.manage(RollKey { key_id: key, overlap_s: overlap * 3600 }).await?;
+            let key_id = find(&agent, key).await?;
+            let rolled = agent.manage(RollKey { key_id, overlap_s: overlap * 3600 }).await?;
             out.result("key-rolled/1", &rolled, || {
                 format!(
                     "Created {}; the old key ends in {overlap} hours. Shown this once; keep it in the backend's credential \
@@ -109,12 +118,26 @@ pub(super) async fn run(agent: AgentClient, command: KeyCommand, out: Output) ->
             });
         }
         KeyCommand::Revoke { key, confirmation } => {
+            let key = find(&agent, key).await?;
             confirmation.confirm(&revocation(&agent, key).await?)?;
             let key = agent.manage(RevokeKey { key_id: key }).await?;
             out.result("key/1", &key, || format!("{} is revoked. Calls with it end within a second.", key.name));
         }
     }
     Ok(())
+}
+
+/// A key by its identifier, or by the end of it.
+async fn find(agent: &AgentClient, given: GivenId<KeyId>) -> Result<KeyId, Failure> {
+    let all = async || {
+        let mut all = Vec::new();
+        for application in agent.manage(ListApplications {}).await? {
+            let keys = agent.manage(ListKeys { app_id: application.app_id }).await?;
+            all.extend(keys.into_iter().map(|key| key.key_id));
+        }
+        Ok(all)
+    };
+    given.among(&KEYS, all).await
 }
 
 /// The question before a key is revoked.
@@ -133,20 +156,21 @@ async fn revocation(agent: &AgentClient, key_id: KeyId) -> Result<String, Failur
 }
 
 fn list(keys: &[Record]) -> String {
-    let heading = ["NAME", "ENDS IN", "STATE", "LAST USED", "LOOK AT", "SCOPES", "ID"];
+    let heading = ["NAME", "ENDS IN", "STATE", "ENDS", "LAST USED", "FROM", "LOOK AT", "SCOPES", "ID"];
     records::list(keys, "It has no key. Create one: deskgate key create NAME --app APP", &heading, |key| {
         let state = match (key.revoked_at, key.expires_at) {
-            (Some(at), _) => format!("revoked {at}"),
-            (None, Some(at)) if at <= Timestamp::now() => format!("expired {at}"),
-            (None, Some(at)) => format!("until {at}"),
-            (None, None) => "active".to_owned(),
+            (Some(_), _) => Cell::toned("revoked", Tone::Quiet),
+            (None, Some(at)) if at <= Timestamp::now() => Cell::toned("expired", Tone::Quiet),
+            (None, _) => Cell::toned("active", Tone::Good),
         };
+        let ended = key.revoked_at.or(key.expires_at);
         let scopes: Vec<_> = key.scopes.iter().map(|scope| scope.as_str()).collect();
-        let used = key.last_used_at.map_or("never".to_owned(), |at| at.to_string());
-        let used = key.last_address.iter().fold(used, |used, address| format!("{used} from {address}"));
+        let used = key.last_used_at.map_or(Cell::from("never"), Cell::from);
+        let from = key.last_address.clone().unwrap_or_default();
         let look: Vec<_> = key.warnings.iter().map(|warning| warned(*warning)).collect();
-        let (look, scopes, ends) = (look.join(", "), scopes.join(" "), format!("…{}", key.last4));
-        vec![key.name.clone(), ends, state, used, look, scopes, key.key_id.to_string()]
+        let [name, ends, from, look, scopes] =
+            [key.name.clone(), format!("…{}", key.last4), from, look.join(", "), scopes.join(" ")].map(Cell::from);
+        vec![name, ends, state, ended.into(), used, from, look, scopes, Cell::id(key.key_id)]
     })
 }
 

@@ -20,7 +20,7 @@ use super::socket::AgentClient;
 /// `deskgate listen …`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Ends with Ctrl-C. Make something to receive with: deskgate deliveries trigger run.succeeded --app APP"
+    after_help = "Ends with Ctrl-C. Make something to receive with: deskgate delivery trigger run.succeeded --app APP"
 )]
 pub(super) struct ListenArgs {
     /// The application: its name or identifier

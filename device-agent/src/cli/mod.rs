@@ -4,7 +4,7 @@
 mod access;
 mod allowlist;
 mod app;
-mod approvals;
+mod approval;
 mod audit;
 mod autostart;
 mod budget;
@@ -13,32 +13,32 @@ mod call;
 mod callback;
 mod checks;
 mod connection;
-mod conversations;
+mod conversation;
 mod daemon;
-mod deliveries;
+mod delivery;
 mod doctor;
 mod export;
 mod find;
+mod help;
 mod hook;
 mod identity;
 mod key;
 mod key_file;
 mod listen;
 mod mcp;
-mod notifications;
+mod notification;
 mod open;
 mod operation;
-#[cfg(test)]
-mod printed_commands;
 mod provider;
 mod quickstart;
 mod rules;
-mod runs;
+mod run;
 mod service;
 mod service_life;
 mod settings;
 mod socket;
 mod spending;
+mod uninstall;
 mod upgrade;
 mod verify_receipt;
 
@@ -84,6 +84,8 @@ enum Command {
     Start(daemon::StartArgs),
     /// Stop the agent; runs in progress finish first, unless they wait for a decision
     Stop(daemon::StopArgs),
+    /// Stop the agent and start it again
+    Restart(daemon::RestartArgs),
     /// How the agent, its connection and its runs are
     Status,
     /// Open the management pages in your browser
@@ -92,22 +94,22 @@ enum Command {
     #[command(subcommand)]
     Identity(identity::IdentityCommand),
     /// How the gateway is reached
-    #[command(subcommand)]
+    #[command(subcommand, alias = "connections")]
     Connection(connection::ConnectionCommand),
     /// Applications: the business systems that may call
-    #[command(subcommand)]
+    #[command(subcommand, alias = "apps")]
     App(app::AppCommand),
     /// Application keys
-    #[command(subcommand)]
+    #[command(subcommand, alias = "keys")]
     Key(key::KeyCommand),
     /// Incoming webhooks: signed events of other systems that become runs
-    #[command(subcommand)]
+    #[command(subcommand, alias = "hooks")]
     Hook(hook::HookCommand),
     /// Services: what callers can use
-    #[command(subcommand)]
+    #[command(subcommand, alias = "services")]
     Service(Box<service::ServiceCommand>),
     /// Model providers and their keys
-    #[command(subcommand)]
+    #[command(subcommand, alias = "providers")]
     Provider(provider::ProviderCommand),
     /// MCP servers whose tools services may use
     #[command(subcommand)]
@@ -116,40 +118,40 @@ enum Command {
     #[command(subcommand)]
     Access(access::AccessCommand),
     /// Runs of this device's services
-    #[command(subcommand)]
-    Runs(runs::RunsCommand),
+    #[command(subcommand, alias = "runs")]
+    Run(run::RunCommand),
     /// How much models may use up in a month
-    #[command(subcommand)]
+    #[command(subcommand, alias = "budgets")]
     Budget(budget::BudgetCommand),
     /// What models used up in a month, by service
     Spending(spending::SpendingArgs),
     /// Tool calls that wait for your decision
-    #[command(subcommand)]
-    Approvals(approvals::ApprovalsCommand),
+    #[command(subcommand, alias = "approvals")]
+    Approval(approval::ApprovalCommand),
     /// What was asked of this device, and what it said: receipts, and the log of approvals
     #[command(subcommand)]
     Audit(audit::AuditCommand),
     /// Check what a device signed about its runs; needs no agent
     VerifyReceipt(verify_receipt::VerifyReceiptArgs),
     /// Conversations with this device's services
-    #[command(subcommand)]
-    Conversations(conversations::ConversationsCommand),
+    #[command(subcommand, alias = "conversations")]
+    Conversation(conversation::ConversationCommand),
     /// Find a run, conversation, application, service, approval or key by its identifier or name
     Find(find::FindArgs),
     /// Where applications' events are sent
-    #[command(subcommand)]
+    #[command(subcommand, alias = "callbacks")]
     Callback(callback::CallbackCommand),
     /// The hosts that callbacks may go to
     #[command(subcommand)]
     Allowlist(allowlist::AllowlistCommand),
     /// What receivers were told, and every attempt to tell them
-    #[command(subcommand)]
-    Deliveries(deliveries::DeliveriesCommand),
+    #[command(subcommand, alias = "deliveries")]
+    Delivery(delivery::DeliveryCommand),
     /// Post an application's events to an address of this computer, as its callback would get them
     Listen(listen::ListenArgs),
     /// What the desktop tells of by itself
-    #[command(subcommand)]
-    Notifications(notifications::NotificationsCommand),
+    #[command(subcommand, alias = "notifications")]
+    Notification(notification::NotificationCommand),
     /// What is wrong on this computer, and what to do; ends with 10 if something fails
     Doctor(doctor::DoctorArgs),
     /// Whether the gateway will let this version of the program in; 7 if not. Asks the running agent, or what it noted
@@ -169,6 +171,10 @@ enum Command {
     /// Whether the agent starts when you log in
     #[command(subcommand)]
     Autostart(autostart::AutostartCommand),
+    /// End what the agent does on this computer, remove what is asked, and say what stays
+    Uninstall(uninstall::UninstallArgs),
+    /// Print the version
+    Version,
     /// Print a completion script
     Completions {
         /// For which shell
@@ -205,18 +211,16 @@ pub struct AgentFunctions {
 
 /// Runs the program.
 pub async fn main(itself: AgentFunctions) -> ExitCode {
-    let cli = Cli::parse();
+    let cli: Cli = help::HELP.parse(Cli::command());
     let out = Output { json: cli.json, quiet: cli.quiet };
     let ended = tokio::select! {
-        ended = Box::pin(run(cli.command, out, itself)) => ended,
+        ended = Box::pin(execute(cli.command, out, itself)) => ended,
         interrupted = interrupted() => Err(interrupted),
     };
     match ended {
         Ok(()) => Exit::Done.into(),
         Err(failure) => {
-            if !failure.message.is_empty() {
-                terminal::report(&failure.to_string());
-            }
+            out.failure(&failure);
             failure.exit.into()
         }
     }
@@ -231,11 +235,12 @@ async fn interrupted() -> Failure {
     Failure::new(Exit::Interrupted, "")
 }
 
-async fn run(command: Command, out: Output, itself: AgentFunctions) -> Result<(), Failure> {
+async fn execute(command: Command, out: Output, itself: AgentFunctions) -> Result<(), Failure> {
     match command {
         Command::Quickstart(quickstart) => quickstart::run(quickstart, out, itself.run).await,
         Command::Start(start) => daemon::start(start, out, itself.run).await,
         Command::Stop(stop) => daemon::stop(AgentClient::find()?, stop, out).await,
+        Command::Restart(restart) => daemon::restart(AgentClient::find()?, restart, out, itself.run).await,
         Command::Status => daemon::status(AgentClient::find()?, out).await,
         Command::Open(open) => open::run(AgentClient::find()?, open, out).await,
         Command::Identity(command) => identity::run(AgentClient::find()?, command, out, itself.run).await,
@@ -247,19 +252,19 @@ async fn run(command: Command, out: Output, itself: AgentFunctions) -> Result<()
         Command::Provider(command) => provider::run(AgentClient::find()?, command, out).await,
         Command::Mcp(command) => mcp::run(AgentClient::find()?, command, out).await,
         Command::Access(command) => access::run(AgentClient::find()?, command, out).await,
-        Command::Runs(command) => runs::run(AgentClient::find()?, command, out).await,
+        Command::Run(command) => run::run(AgentClient::find()?, command, out).await,
         Command::Budget(command) => budget::run(AgentClient::find()?, command, out).await,
         Command::Spending(args) => spending::run(AgentClient::find()?, args, out).await,
-        Command::Approvals(command) => approvals::run(AgentClient::find()?, command, out).await,
+        Command::Approval(command) => approval::run(AgentClient::find()?, command, out).await,
         Command::Audit(command) => audit::run(AgentClient::find()?, command, out).await,
         Command::VerifyReceipt(args) => verify_receipt::run(&args, out),
-        Command::Conversations(command) => conversations::run(AgentClient::find()?, command, out).await,
+        Command::Conversation(command) => conversation::run(AgentClient::find()?, command, out).await,
         Command::Find(find) => find::run(AgentClient::find()?, find, out).await,
         Command::Callback(command) => callback::run(AgentClient::find()?, command, out).await,
         Command::Allowlist(command) => allowlist::run(AgentClient::find()?, command, out).await,
-        Command::Deliveries(command) => deliveries::run(AgentClient::find()?, command, out).await,
+        Command::Delivery(command) => delivery::run(AgentClient::find()?, command, out).await,
         Command::Listen(listen) => listen::run(AgentClient::find()?, listen, out).await,
-        Command::Notifications(command) => notifications::run(AgentClient::find()?, command, out).await,
+        Command::Notification(command) => notification::run(AgentClient::find()?, command, out).await,
         Command::Doctor(doctor) => doctor::run(AgentClient::find()?, doctor, itself.look, out).await,
         Command::UpgradeCheck => upgrade::check(AgentClient::find()?, out).await,
         Command::Log(log) => doctor::log(AgentClient::find()?, log, out).await,
@@ -267,6 +272,13 @@ async fn run(command: Command, out: Output, itself: AgentFunctions) -> Result<()
         Command::Man { folder } => man::write(Cli::command(), &folder, out),
         Command::Settings(command) => settings::run(AgentClient::find()?, command, out).await,
         Command::Autostart(command) => autostart::run(AgentClient::find()?, command, out).await,
+        Command::Uninstall(uninstall) => uninstall::run(AgentClient::find()?, uninstall, out).await,
+        Command::Version => {
+            let version = deskgate_protocol::VERSION;
+            let value = serde_json::json!({ "version": version, "protocol": deskgate_protocol::PROTOCOL_RANGE });
+            out.result("version/1", &value, || format!("deskgate {version}"));
+            Ok(())
+        }
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "deskgate", &mut script);

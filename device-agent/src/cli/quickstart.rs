@@ -124,7 +124,7 @@ fn unsuccessful(run: &Run) -> String {
     let why = run.error.as_ref().map(|error| format!(" {}", error.message));
     let why = why.or_else(|| run.state_reason.as_ref().map(|reason| format!(" {}", reason.message)));
     format!(
-        "the first run is {}.{} Look at it with: deskgate runs show {}",
+        "the first run is {}.{} Look at it with: deskgate run show {}",
         run.state,
         why.unwrap_or_default(),
         run.run_id

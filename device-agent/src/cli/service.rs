@@ -10,15 +10,17 @@ use deskgate_definition::{
 };
 use deskgate_program::duration;
 use deskgate_program::exit::{Exit, Failure};
+use deskgate_program::look::Cell;
 use deskgate_program::output::Output;
+use deskgate_program::records::given;
 use deskgate_program::records::{self, Detail, Noun};
 use deskgate_program::{text_file, visible};
+use deskgate_protocol::EndpointId;
 use deskgate_protocol::management::TryEndpoint;
-use deskgate_protocol::{DraftId, EndpointId};
 
 use super::service_life::{self, ServiceLifeCommand};
 use super::socket::AgentClient;
-use super::{app, checks, mcp, no_secret, rules, runs};
+use super::{app, checks, mcp, no_secret, rules};
 use crate::local::{
     CreateService, EditService, ListServices, ListStandings, LookAtFolder, PublishService, ServiceStanding,
     ShowService, stage,
@@ -248,10 +250,10 @@ pub(super) async fn run(agent: AgentClient, command: ServiceCommand, out: Output
             let endpoint_id = callable(&service)?;
             let run = agent.manage(TryEndpoint { endpoint_id, input }).await?;
             if wait.is_some() {
-                return runs::show(agent, run.run_id, wait, out).await;
+                return super::run::show(agent, run.run_id, wait, out).await;
             }
             out.result("accepted/1", &run, || {
-                format!("Accepted: {}\nNext: deskgate runs show {} --wait 60s", run.run_id, run.run_id)
+                format!("Accepted: {}\nNext: deskgate run show {} --wait 60s", run.run_id, run.run_id)
             });
         }
         ServiceCommand::List => {
@@ -366,13 +368,21 @@ fn tools_of(text: &str) -> Result<Vec<ToolName>, Failure> {
 /// is not meant.
 pub(super) async fn find(agent: &AgentClient, wanted: &str) -> Result<Record, Failure> {
     let mut services = agent.request(ListServices {}).await?;
-    let draft_id: Option<DraftId> = wanted.parse().ok();
-    let matches = |service: &Record| {
-        Some(service.draft_id) == draft_id
-            || service.draft.name == wanted
-            || service.endpoint_id.is_some_and(|id| id.to_string() == wanted)
+    let is_named = |service: &Record, by: &dyn Fn(&str) -> bool| {
+        by(&service.draft_id.to_string())
+            || by(&service.draft.name)
+            || service.endpoint_id.is_some_and(|id| by(&id.to_string()))
     };
-    services.retain(matches);
+    let is_whole = |text: &str| text == wanted;
+    if services.iter().any(|service| is_named(service, &is_whole)) {
+        services.retain(|service| is_named(service, &is_whole));
+    } else {
+        let end = given::end_of_id(wanted);
+        services.retain(|service| {
+            let ids = [Some(service.draft_id.to_string()), service.endpoint_id.map(|id| id.to_string())];
+            end.is_some_and(|end| ids.iter().flatten().any(|id| id.ends_with(end)))
+        });
+    }
     if services.len() > 1 {
         let standings = agent.request(ListStandings {}).await?;
         let has_ended = |service: &Record| standings.get(&service.draft_id) == Some(&ServiceStanding::Ended);
@@ -437,11 +447,11 @@ fn list(services: &[(&Record, Option<ServiceStanding>)]) -> String {
                 Some(standing) => format!(" ({standing})"),
             };
             vec![
-                service.draft.name.clone(),
-                stage.to_owned(),
-                version.map(|version| format!("v{}{about}", version.version)).unwrap_or_default(),
-                service.draft.working_directory.display().to_string(),
-                endpoint.unwrap_or_else(|| service.draft_id.to_string()),
+                service.draft.name.clone().into(),
+                stage.into(),
+                version.map(|version| format!("v{}{about}", version.version)).unwrap_or_default().into(),
+                service.draft.working_directory.display().to_string().into(),
+                Cell::Id(endpoint.unwrap_or_else(|| service.draft_id.to_string())),
             ]
         },
     )

@@ -203,7 +203,7 @@ async fn left_to_end(agent: &AgentClient, service: &Record) -> String {
     match agent.manage(PreviewUnpublishing { endpoint_id }).await {
         Ok(left) if left.runs_queued + left.runs_in_progress > 0 => {
             let runs = counted(left.runs_queued + left.runs_in_progress, "run");
-            format!(" {runs} still to end; see: deskgate runs list --service {endpoint_id}")
+            format!(" {runs} still to end; see: deskgate run list --service {endpoint_id}")
         }
         _ => String::new(),
     }

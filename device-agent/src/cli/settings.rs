@@ -145,7 +145,7 @@ fn amounts(kept: &Retention, keep: RetentionSettings) -> String {
         row("tool calls", keep.calls, Some(kept.calls)),
         row("lines of the log", keep.log, Some(kept.log)),
     ];
-    table(&["WHAT", "KEPT FOR", "THERE NOW", "WOULD GO NOW"], &rows)
+    table(&["WHAT", "KEPT FOR", "THERE NOW", "WOULD GO NOW"], rows.into())
 }
 
 fn change(name: SettingName, value: String) -> Result<ChangeSettings, Failure> {
@@ -214,7 +214,7 @@ fn show(settings: &SettingsView) -> String {
 fn chosen<T: PartialEq + std::fmt::Display>(choice: SettingValue<T>) -> String {
     match (choice.waits(), &choice.in_force) {
         (true, Some(now)) => {
-            format!("{} (now {now}; counts from the next start: deskgate stop, deskgate start)", choice.chosen)
+            format!("{} (now {now}; counts from the next start: deskgate restart)", choice.chosen)
         }
         _ => choice.chosen.to_string(),
     }

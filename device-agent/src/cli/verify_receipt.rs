@@ -156,7 +156,7 @@ fn things(text: &str) -> Result<Vec<(usize, Checked)>, Failure> {
     Ok(things)
 }
 
-/// The record in a callback's body, in what `deskgate runs show` prints, or itself.
+/// The record in a callback's body, in what `deskgate run show` prints, or itself.
 fn record_in(mut value: Value) -> Result<Checked, Failure> {
     for pointer in ["/data/run", "/run"] {
         if let Some(record) = value.pointer_mut(pointer).filter(|record| record.is_object()) {

@@ -66,7 +66,7 @@ pub fn look(status: &LinkStatus, before: Option<Finding>) -> Option<Finding> {
             "Pair this device: deskgate identity export FILE, and give that to the administrator."
         }
         ProblemCode::ControlTokenRefused => {
-            "Enter the current one: deskgate connection save --mode remote --token-file FILE"
+            "Enter the current one: deskgate connection set --mode remote --token-file FILE"
         }
         ProblemCode::SignInRefused => "Sign in again: deskgate connection sign-in",
         _ => "Test it: deskgate connection test. It is dialled again by itself.",

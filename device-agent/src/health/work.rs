@@ -22,7 +22,7 @@ pub fn look(status: &DispatcherStatus, kept_awake: &AwakeStatus) -> Vec<Finding>
             ProblemCode::RunsUnsettled,
             run_id.to_string(),
             "1 run was interrupted after it began to change something. Nobody knows how it ended.",
-            format!("Confirm the outcome: deskgate runs show {run_id}"),
+            format!("Confirm the outcome: deskgate run show {run_id}"),
         )),
         more => findings.push(Finding::new(
             ProblemCode::RunsUnsettled,
@@ -62,7 +62,7 @@ pub fn expiring(waiting: &[Approval], now: Timestamp) -> Vec<Finding> {
             "{} wants to run {}. It counts as denied from {} on.",
             approval.service, approval.tool, approval.expires_at
         );
-        let next = format!("Decide: deskgate approvals show {}", approval.approval_id);
+        let next = format!("Decide: deskgate approval show {}", approval.approval_id);
         Finding::about(ProblemCode::ApprovalExpires, approval.approval_id.to_string(), text, next)
     };
     waiting.iter().filter(soon).map(finding).collect()
@@ -83,10 +83,8 @@ pub fn disabled_callbacks(callbacks: &[Callback]) -> Vec<Finding> {
             CallbackOff::Owner | CallbackOff::Application => return None,
         };
         let text = format!("Nothing is sent to {} any more: {why}.", callback.url);
-        let next = format!(
-            "See what came of it: deskgate deliveries list. Then: deskgate callback enable {}",
-            callback.app_id
-        );
+        let next =
+            format!("See what came of it: deskgate delivery list. Then: deskgate callback enable {}", callback.app_id);
         Some(Finding::about(ProblemCode::CallbackOff, callback.app_id.to_string(), text, next))
     };
     callbacks.iter().filter_map(finding).collect()

@@ -109,7 +109,7 @@ pub enum LinkError {
     /// The gateway refuses the control token.
     #[error(
         "the gateway does not accept the control token. Ask its administrator for the current one \
-             and enter it with `deskgate connection save --mode remote --token-file FILE`"
+             and enter it with `deskgate connection set --mode remote --token-file FILE`"
     )]
     WrongToken,
     /// There is no sign-in at the hosted gateway, or its issuer sends no token.
@@ -330,7 +330,7 @@ pub enum HostKeyError {
         "the host key of {address} is not known yet.\n  pinned:    (none)\n  presented: {presented}\n\
              Compare the presented fingerprint with the one that `deskgate-gateway admin host-key` (for the server's \
              own sshd: `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub`) prints on the server. Only if they are \
-             equal, pin it with `deskgate connection save --mode remote --host-key SHA256:…`"
+             equal, pin it with `deskgate connection set --mode remote --host-key SHA256:…`"
     )]
     Unknown {
         /// Host and port as configured.
@@ -342,7 +342,7 @@ pub enum HostKeyError {
     #[error("the host key of {address} is not the pinned one: somebody may be in between.\n  pinned:    {}\n  \
              presented: {presented}\nThe connection is blocked. Ask the server's administrator whether the key was \
              changed on purpose, and compare the presented fingerprint with the one that `deskgate-gateway admin host-key` \
-             prints on the server; only then pin the new fingerprint with `deskgate connection save --mode remote --host-key SHA256:…`", pinned.join(", "))]
+             prints on the server; only then pin the new fingerprint with `deskgate connection set --mode remote --host-key SHA256:…`", pinned.join(", "))]
     Changed {
         /// Host and port as configured.
         address: String,

@@ -169,7 +169,7 @@ fn on_disk(workspace: &Workspace, intent: &Intent) -> OnDisk {
 }
 
 fn unknown(ask: &ShowApproval) -> ErrorReply {
-    let message = format!("there is no request {}; list them with: deskgate approvals list", ask.approval_id);
+    let message = format!("there is no request {}; list them with: deskgate approval list", ask.approval_id);
     ErrorReply { code: ErrorReplyCode::NotFound, message }
 }
 

@@ -228,10 +228,7 @@ impl RequestHandler {
 
     /// Changes whether the agent starts at login, if requested, and returns the state.
     pub(super) async fn autostart(&self, enabled: Option<bool>) -> Result<AutostartState, ErrorReply> {
-        let program = std::env::current_exe().map_err(|error| failed(format!("the agent's own program: {error}")))?;
-        let units = Home::user_units().ok_or_else(|| refused("no folder for units is known: set HOME".to_owned()))?;
-        let systemctl = PathBuf::from("systemctl");
-        let autostart = Autostart { units, program, home: self.own_folder.clone(), systemctl };
+        let autostart = Autostart::of(&self.own_folder).map_err(|error| refused(error.to_string()))?;
         // systemd is another program, and may be slow.
         let worked = tokio::task::spawn_blocking(move || match enabled {
             None => Ok(autostart.state()),

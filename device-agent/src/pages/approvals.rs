@@ -10,6 +10,7 @@ use serde::Deserialize;
 
 use super::auth::Visitor;
 use super::call_preview::CallPreview;
+use super::diff::{DiffLayout, Layouts};
 use super::fields::FormFields;
 use super::frame::{Frame, Section};
 use super::labels::{DurationText, Shape, TimeLabel, tool_icon};
@@ -30,6 +31,8 @@ const URGENT_S: i64 = 300;
 pub(super) struct ApprovalsQuery {
     #[serde(default)]
     decided: bool,
+    #[serde(default)]
+    diff: DiffLayout,
 }
 
 #[derive(Template)]
@@ -141,13 +144,13 @@ pub(super) async fn list(
     visitor: Visitor,
     Query(filter): Query<ApprovalsQuery>,
 ) -> Result<Response, PageError> {
-    inbox(&pages, &visitor, filter.decided, None).await
+    inbox(&pages, &visitor, filter, None).await
 }
 
 async fn inbox(
     pages: &Pages,
     visitor: &Visitor,
-    decided: bool,
+    ApprovalsQuery { decided, diff }: ApprovalsQuery,
     too_late: Option<String>,
 ) -> Result<Response, PageError> {
     let (mut frame, names) =
@@ -162,7 +165,12 @@ async fn inbox(
     }
     let waits = if decided { WaitTimes::of(&views) } else { None };
     let status = if too_late.is_some() { StatusCode::CONFLICT } else { StatusCode::OK };
-    let card = |view| ApprovalCard::new(view, &names);
+    let card = |view: ApprovalView| {
+        let place = format!("#{}", view.approval.approval_id);
+        let mut card = ApprovalCard::new(view, &names);
+        card.asked = card.asked.in_layout(Layouts::of(diff, if decided { "decided=true" } else { "" }, &place));
+        card
+    };
     let cards = views.into_iter().map(card).collect();
     let undoable = undoable.into_iter().map(card).collect();
     Ok(super::html(status, &ApprovalsPage { frame, decided, cards, undoable, waits, too_late }))
@@ -178,7 +186,7 @@ pub(super) async fn undo(
     pages.live().changed(Topic::Approvals);
     match undone {
         Ok(()) => Ok(Redirect::to("/approvals").into_response()),
-        Err(no) => inbox(&pages, &visitor, false, Some(no.message)).await,
+        Err(no) => inbox(&pages, &visitor, ApprovalsQuery::default(), Some(no.message)).await,
     }
 }
 
@@ -199,6 +207,6 @@ pub(super) async fn decide(
     pages.live().changed(Topic::Approvals);
     match decided {
         Ok(_) => Ok(Redirect::to("/approvals").into_response()),
-        Err(no) => inbox(&pages, &visitor, false, Some(no.message)).await,
+        Err(no) => inbox(&pages, &visitor, ApprovalsQuery::default(), Some(no.message)).await,
     }
 }

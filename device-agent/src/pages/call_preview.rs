@@ -2,7 +2,7 @@
 
 use deskgate_program::visible;
 
-use super::diff::{Difference, html_bytes};
+use super::diff::{Difference, Layouts, html_bytes};
 use crate::local::{Plan, PlanPreview};
 
 /// How many lines a preview shows of a call.
@@ -41,6 +41,14 @@ impl CallPreview {
             }
             (_, None) => Self::Gone,
         }
+    }
+
+    /// The same with a choice of layouts, if it is a difference.
+    pub(super) fn in_layout(mut self, layouts: Layouts) -> Self {
+        if let Self::Difference(difference) = &mut self {
+            difference.layouts = Some(layouts);
+        }
+        self
     }
 
     /// Its beginning, and whether something of it is left out.

@@ -1,5 +1,6 @@
 //! Differences as they are shown: lines with their numbers, and the words that changed in them.
 
+use serde::Deserialize;
 use similar::{ChangeTag, TextDiff};
 
 use deskgate_program::visible;
@@ -21,6 +22,61 @@ pub(super) struct Difference {
     pub(super) added: usize,
     /// ... and removes.
     pub(super) removed: usize,
+    /// Where the two layouts are chosen, if they can be.
+    pub(super) layouts: Option<Layouts>,
+}
+
+/// How a difference is laid out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum DiffLayout {
+    /// What goes above what comes.
+    #[default]
+    Unified,
+    /// Before at the left, afterwards at the right.
+    Split,
+}
+
+/// A line as it was beside the line as it will be.
+pub(super) struct Sides<'a> {
+    /// What stands for both sides, and is no line of either.
+    pub(super) across: Option<&'a DiffRow>,
+    /// Before and afterwards; `None` where there is nothing.
+    pub(super) lines: [Option<Side<'a>>; 2],
+}
+
+/// A line on one side, with its number there.
+#[derive(Clone, Copy)]
+pub(super) struct Side<'a> {
+    pub(super) number: Option<usize>,
+    pub(super) row: &'a DiffRow,
+}
+
+impl<'a> Side<'a> {
+    fn before(row: &'a DiffRow) -> Option<Self> {
+        Some(Self { number: row.old, row })
+    }
+
+    fn after(row: &'a DiffRow) -> Option<Self> {
+        Some(Self { number: row.new, row })
+    }
+}
+
+/// The addresses of a page's two layouts, and which it has.
+#[derive(Clone, Debug)]
+pub(super) struct Layouts {
+    pub(super) chosen: DiffLayout,
+    pub(super) unified: String,
+    pub(super) split: String,
+}
+
+impl Layouts {
+    /// Those of a page whose address ends in `query` (such as `decided=true`, or nothing) and `place` (`#…`, or nothing).
+    pub(super) fn of(chosen: DiffLayout, query: &str, place: &str) -> Self {
+        let and = if query.is_empty() { "" } else { "&" };
+        let unified = if query.is_empty() { format!("?diff=unified{place}") } else { format!("?{query}{place}") };
+        Self { chosen, unified, split: format!("?{query}{and}diff=split{place}") }
+    }
 }
 
 /// One row.
@@ -138,6 +194,36 @@ impl Difference {
         difference
     }
 
+    /// Whether what was stands beside what will be.
+    pub(super) fn is_split(&self) -> bool {
+        self.layouts.as_ref().is_some_and(|layouts| layouts.chosen == DiffLayout::Split)
+    }
+
+    /// The rows side by side: what goes beside what comes in its place.
+    pub(super) fn sides(&self) -> Vec<Sides<'_>> {
+        let (mut sides, mut at) = (Vec::new(), 0);
+        while at < self.rows.len() {
+            let count =
+                |from: usize, kind: RowKind| self.rows[from..].iter().take_while(|row| row.kind == kind).count();
+            let removed = count(at, RowKind::Removed);
+            let added = count(at + removed, RowKind::Added);
+            if removed + added == 0 {
+                let row = &self.rows[at];
+                sides.push(match row.kind {
+                    RowKind::Skip | RowKind::Cut => Sides { across: Some(row), lines: [None; 2] },
+                    _ => Sides { across: None, lines: [Side::before(row), Side::after(row)] },
+                });
+                at += 1;
+            }
+            let (old, new) = (&self.rows[at..at + removed], &self.rows[at + removed..at + removed + added]);
+            let lines = (0..removed.max(added))
+                .map(|place| [old.get(place).and_then(Side::before), new.get(place).and_then(Side::after)]);
+            sides.extend(lines.map(|lines| Sides { across: None, lines }));
+            at += removed + added;
+        }
+        sides
+    }
+
     /// Whether the difference goes on where it ends here.
     pub(super) fn goes_on(&self) -> bool {
         self.rows.last().is_some_and(|row| row.kind == RowKind::Cut)
@@ -253,6 +339,25 @@ mod tests {
         assert_eq!((difference.added, difference.removed), (3, 2));
         let (cut, left_out) = difference.cut(4);
         assert_eq!((cut.rows.len(), left_out), (4, 6));
+    }
+
+    #[test]
+    fn side_by_side_what_goes_stands_beside_what_comes_in_its_place() {
+        let text = "@@ -3,4 +3,5 @@\n three\n-four\n+vier\n+due\n five\n-six\n";
+        let difference = Difference::read(text);
+        let side = |side: Option<Side<'_>>| side.map_or("-".to_owned(), |side| side.row.text().to_owned());
+        let mut sides = difference.sides().into_iter();
+        assert_eq!(sides.next().and_then(|sides| sides.across).map(DiffRow::text), Some("2 lines without change"));
+        let sides: Vec<_> = sides.map(|sides| sides.lines.map(side)).collect();
+        let expected = [["three", "three"], ["four", "vier"], ["-", "due"], ["five", "five"], ["six", "-"]];
+        assert_eq!(sides, expected);
+        let layouts = Layouts::of(DiffLayout::Split, "decided=true", "#apr_1");
+        assert_eq!(
+            (layouts.unified.as_str(), layouts.split.as_str()),
+            ("?decided=true#apr_1", "?decided=true&diff=split#apr_1")
+        );
+        let layouts = Layouts::of(DiffLayout::Unified, "", "");
+        assert_eq!((layouts.unified.as_str(), layouts.split.as_str()), ("?diff=unified", "?diff=split"));
     }
 
     #[test]

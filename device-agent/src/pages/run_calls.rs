@@ -1,16 +1,17 @@
 //! What a run's tool calls were to do and what they gave back, and the files that they changed.
 
 use askama::Template;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use deskgate_program::visible;
 use deskgate_protocol::ids::RunId;
 use deskgate_protocol::receipt::CallStatus;
+use serde::Deserialize;
 
 use super::auth::Visitor;
 use super::call_preview::{CallPreview, PREVIEW_LINES};
-use super::diff::html_bytes;
+use super::diff::{DiffLayout, Layouts, html_bytes};
 use super::frame::{Frame, Section};
 use super::labels::{Shape, SpanLabel, TimeLabel};
 use super::{PageError, Pages};
@@ -84,17 +85,26 @@ impl CallPage {
     }
 }
 
+/// How the page of a call is shown.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct CallQuery {
+    #[serde(default)]
+    diff: DiffLayout,
+}
+
 /// `GET /runs/{id}/calls/{call}`: one call, as it is kept.
 pub(super) async fn show(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path((run_id, call_id)): Path<(RunId, String)>,
+    Query(query): Query<CallQuery>,
 ) -> Result<Response, PageError> {
     let record = pages.handler().request(ShowCall { run_id, call_id }).await?;
     let (tool, about) = (visible::line(&record.tool), visible::first_words(&about(&record), 200));
     let title = visible::first_words(&format!("{tool} {about}"), 80);
     let frame = Frame::new(&pages, &visitor, Section::Runs, title).await;
-    let content = CallContent::whole(&record);
+    let mut content = CallContent::whole(&record);
+    content.preview = content.preview.in_layout(Layouts::of(query.diff, "", ""));
     Ok(super::html(StatusCode::OK, &CallPage { frame, run_id, tool, about, record, content }))
 }
 

@@ -17,8 +17,11 @@ use super::{AdminErrorCode, AdminReply, AdminRequest, no};
 use crate::store::applications::{ApplicationQuery, ApplicationWithDevice};
 use deskgate_program::duration;
 use deskgate_program::exit::{Exit, Failure};
+use deskgate_program::look::Cell;
 use deskgate_program::output::Output;
 use deskgate_program::records::applications::{self as records, Commands};
+use deskgate_program::records::given::{MAX_SEARCHED, end_of_id};
+use deskgate_program::records::tones::Toned;
 use deskgate_program::records::{Noun, list as list_of, older};
 
 const APPLICATIONS: Noun =
@@ -221,8 +224,15 @@ pub(super) async fn find(socket: &Path, wanted: &str) -> Result<ApplicationId, F
     }
     let named =
         |state| AdminAppRequest::List { limit: 2, before: None, device_id: None, state, name: Some(wanted.to_owned()) };
-    let found = page(socket, named(None)).await?.applications;
-    APPLICATIONS.only(wanted, found.into_iter().map(|view| view.application.app_id))
+    let mut found = page(socket, named(None)).await?.applications;
+    if found.is_empty() && end_of_id(wanted).is_some() {
+        let (device_id, state, name) = (None, None, None);
+        let newest = AdminAppRequest::List { limit: MAX_SEARCHED, before: None, device_id, state, name };
+        found = page(socket, newest).await?.applications;
+    }
+    let name = |view: &AppView| view.application.name.clone();
+    let found = APPLICATIONS.named(wanted, found, name, |view| view.application.app_id.to_string())?;
+    Ok(found.application.app_id)
 }
 
 /// Answers a request about applications.
@@ -270,12 +280,12 @@ fn list(page: &AppPage) -> String {
     let row = |view: &AppView| {
         let application = &view.application;
         vec![
-            application.name.clone(),
-            application.state.to_string(),
-            view.device_name.clone(),
-            application.live_keys.to_string(),
-            application.created_at.to_string(),
-            application.app_id.to_string(),
+            application.name.clone().into(),
+            application.state.cell(),
+            view.device_name.clone().into(),
+            application.live_keys.to_string().into(),
+            application.created_at.into(),
+            Cell::id(application.app_id),
         ]
     };
     list_of(&page.applications, empty, &heading, row) + &older(page.next)

@@ -18,6 +18,7 @@ use crate::store::disk::DiskRoom;
 use crate::store::migrate::{self, SchemaStatus};
 use crate::tls;
 use deskgate_program::exit::{Exit, Failure};
+use deskgate_program::look::{Cell, Tone};
 use deskgate_program::output::table;
 use deskgate_program::token;
 
@@ -222,8 +223,17 @@ pub fn verdict(findings: &[Finding]) -> Result<(), Failure> {
 
 /// The findings as text for people.
 pub fn show(findings: &[Finding]) -> String {
-    let row = |f: &Finding| vec![format!("{:?}", f.verdict).to_uppercase(), f.name.to_owned(), f.detail.clone()];
-    table(&["", "", ""], &findings.iter().map(row).collect::<Vec<_>>()).trim_start().to_owned()
+    let tone = |verdict: CheckStatus| match verdict {
+        CheckStatus::Pass => Tone::Good,
+        CheckStatus::Warn => Tone::Attention,
+        CheckStatus::Fail => Tone::Failed,
+        CheckStatus::Skip => Tone::Quiet,
+    };
+    let row = |f: &Finding| {
+        let verdict = Cell::toned(format!("{:?}", f.verdict).to_uppercase(), tone(f.verdict));
+        vec![verdict, f.name.into(), f.detail.clone().into()]
+    };
+    table(&["", "", ""], findings.iter().map(row).collect()).trim_start().to_owned()
 }
 
 fn writable(path: &Path) -> Result<(), String> {

@@ -81,9 +81,10 @@ pub(super) async fn find_or_ask(socket: &Path, wanted: Option<&str>, command: &s
 
 /// A device by its identifier, or by a name that only one has.
 pub(super) async fn find(socket: &Path, wanted: &str) -> Result<DeviceView, Failure> {
-    let mut matching: Vec<_> = devices(socket).await?;
-    let id: Option<DeviceId> = wanted.parse().ok();
+    let mut all = devices(socket).await?;
     // An identifier means one device, whatever name another one has.
-    matching.retain(|device| id.map_or(device.name == wanted, |id| device.device_id == id));
-    DEVICES.only(wanted, matching)
+    if let Ok(id) = wanted.parse::<DeviceId>() {
+        all.retain(|device| device.device_id == id);
+    }
+    DEVICES.named(wanted, all, |device| device.name.clone(), |device| device.device_id.to_string())
 }

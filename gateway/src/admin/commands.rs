@@ -12,6 +12,7 @@ use serde_json::json;
 use super::client::{done, find, find_or_ask, risk, send_request, unexpected};
 use super::{AdminReply, AdminRequest, DeviceView, Invitation, applications, deliveries, host_key, runs};
 use deskgate_program::exit::{Exit, Failure};
+use deskgate_program::look::Cell;
 use deskgate_program::output::Output;
 use deskgate_program::records::{self, Detail};
 use deskgate_program::{terminal, text_file};
@@ -94,7 +95,8 @@ pub enum DeviceCommand {
 #[derive(Debug, Subcommand)]
 pub enum TokenCommand {
     /// Make a new control token; older ones go on for the overlap
-    Rotate {
+    #[command(alias = "rotate")]
+    Roll {
         /// The file to write it to, mode 0600
         #[arg(long, value_name = "FILE")]
         to: Option<PathBuf>,
@@ -172,7 +174,7 @@ pub async fn run(socket: &Path, command: AdminCommand, out: Output) -> Result<()
             });
             Ok(())
         }
-        AdminCommand::Token(TokenCommand::Rotate { to, overlap_hours }) => {
+        AdminCommand::Token(TokenCommand::Roll { to, overlap_hours }) => {
             rotate(socket, to.as_deref(), overlap_hours, out).await
         }
         AdminCommand::Allowlist(command) => deliveries::allowlist(socket, command, out).await,
@@ -241,13 +243,13 @@ fn list(devices: &[DeviceView]) -> String {
         &["NAME", "STATE", "VERSION", "LAST SEEN", "ID", "ACCOUNT", "NOTE"],
         |device| {
             vec![
-                device.name.clone(),
-                device.state.clone(),
-                device.version.clone().unwrap_or_default(),
-                device.last_seen_at.map(|time| time.to_string()).unwrap_or_default(),
-                device.device_id.to_string(),
-                device.account.clone().unwrap_or_default(),
-                device.note.clone().unwrap_or_default(),
+                device.name.clone().into(),
+                device.state.clone().into(),
+                device.version.clone().unwrap_or_default().into(),
+                device.last_seen_at.into(),
+                Cell::id(device.device_id),
+                device.account.clone().unwrap_or_default().into(),
+                device.note.clone().unwrap_or_default().into(),
             ]
         },
     )

@@ -5,16 +5,20 @@ use std::path::Path;
 use clap::Subcommand;
 use deskgate_protocol::delivery::DeliveryState;
 use deskgate_protocol::management::{ListDeliveries, RecoverDeliveries, Recovery};
-use deskgate_protocol::{ApplicationId, DeliveryId, RunId, Timestamp};
+use deskgate_protocol::{DeliveryId, RunId, Timestamp};
 use serde_json::json;
 
+use super::applications::find as find_application;
 use super::client::{done, send_request, unexpected};
+use super::runs::find as find_run;
 use super::{AdminErrorCode, AdminReply, AdminRequest};
 use crate::domain::destinations::HostName;
 use crate::store::Store;
 use deskgate_program::exit::Failure;
 use deskgate_program::output::Output;
+use deskgate_program::records::Noun;
 use deskgate_program::records::deliveries as records;
+use deskgate_program::records::given::{GivenId, MAX_SEARCHED};
 
 /// `deskgate-gateway admin allowlist …`
 #[derive(Debug, Subcommand)]
@@ -33,6 +37,9 @@ pub enum AllowlistCommand {
     },
 }
 
+const DELIVERIES: Noun =
+    Noun { singular: "delivery", plural: "deliveries", list: "deskgate-gateway admin delivery list" };
+
 /// `deskgate-gateway admin delivery …`
 #[derive(Debug, Subcommand)]
 pub enum DeliveryCommand {
@@ -43,32 +50,32 @@ pub enum DeliveryCommand {
         limit: u32,
         /// Only deliveries older than this one
         #[arg(long, value_name = "DELIVERY")]
-        before: Option<DeliveryId>,
+        before: Option<GivenId<DeliveryId>>,
         /// Only in this state: pending, delivered, exhausted or discarded
         #[arg(long, value_name = "STATE")]
         state: Option<DeliveryState>,
-        /// Only of this application
+        /// Only of this application, by its name or identifier
         #[arg(long, value_name = "APP")]
-        app: Option<ApplicationId>,
+        app: Option<String>,
         /// Only of this run
         #[arg(long, value_name = "RUN")]
-        run: Option<RunId>,
+        run: Option<GivenId<RunId>>,
     },
     /// One delivery with its attempts
     Show {
-        /// Which
-        delivery: DeliveryId,
+        /// Its identifier, or the end of it as `delivery list` shows it
+        delivery: GivenId<DeliveryId>,
     },
     /// Send one again, whatever came of it
     Resend {
-        /// Which
-        delivery: DeliveryId,
+        /// Its identifier, or the end of it as `delivery list` shows it
+        delivery: GivenId<DeliveryId>,
     },
     /// Send again everything that an application's callback did not take since a time
     Recover {
-        /// Which application
+        /// The application: its name or identifier
         #[arg(long, value_name = "APP")]
-        app: ApplicationId,
+        app: String,
         /// Since when, as in 2026-11-21T09:00:00Z
         #[arg(long, value_name = "TIME")]
         since: Timestamp,
@@ -97,19 +104,45 @@ pub(super) async fn allowlist(socket: &Path, command: AllowlistCommand, out: Out
     }
 }
 
+/// A delivery by its identifier, or by the end of it.
+async fn find(socket: &Path, given: GivenId<DeliveryId>) -> Result<DeliveryId, Failure> {
+    let newest = async || {
+        let all = ListDeliveries { limit: MAX_SEARCHED, before: None, app_id: None, run_id: None, state: None };
+        match send_request(socket, AdminRequest::DeliveryList(all)).await? {
+            AdminReply::Deliveries(page) => Ok(page.deliveries.into_iter().map(|own| own.delivery.delivery_id)),
+            other => Err(unexpected(&other)),
+        }
+    };
+    given.among(&DELIVERIES, newest).await
+}
+
 /// Runs a command about deliveries.
 pub(super) async fn delivery(socket: &Path, command: DeliveryCommand, out: Output) -> Result<(), Failure> {
     let asked = match command {
         DeliveryCommand::List { limit, before, state, app, run } => {
-            AdminRequest::DeliveryList(ListDeliveries { limit, before, app_id: app, run_id: run, state })
+            let before = match before {
+                Some(before) => Some(find(socket, before).await?),
+                None => None,
+            };
+            let app_id = match app {
+                Some(app) => Some(find_application(socket, &app).await?),
+                None => None,
+            };
+            let run_id = match run {
+                Some(run) => Some(find_run(socket, run).await?),
+                None => None,
+            };
+            AdminRequest::DeliveryList(ListDeliveries { limit, before, app_id, run_id, state })
         }
-        DeliveryCommand::Show { delivery } => AdminRequest::DeliveryShow { delivery_id: delivery },
+        DeliveryCommand::Show { delivery } => AdminRequest::DeliveryShow { delivery_id: find(socket, delivery).await? },
         DeliveryCommand::Resend { delivery } => {
-            done(socket, AdminRequest::DeliveryResend { delivery_id: delivery }).await?;
-            AdminRequest::DeliveryShow { delivery_id: delivery }
+            let delivery_id = find(socket, delivery).await?;
+            done(socket, AdminRequest::DeliveryResend { delivery_id }).await?;
+            AdminRequest::DeliveryShow { delivery_id }
         }
         DeliveryCommand::Recover { app, since, count } => {
-            AdminRequest::DeliveryRecover(RecoverDeliveries { app_id: app, since, only_count: count })
+            let app_id = find_application(socket, &app).await?;
+            AdminRequest::DeliveryRecover(RecoverDeliveries { app_id, since, only_count: count })
         }
     };
     match send_request(socket, asked).await? {

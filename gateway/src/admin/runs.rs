@@ -20,8 +20,13 @@ use crate::domain::runs::visible_run;
 use crate::store::device_lists::{DeviceRunQuery, RunWithDevice};
 use deskgate_program::duration;
 use deskgate_program::exit::{Exit, Failure};
+use deskgate_program::look::Cell;
 use deskgate_program::output::Output;
-use deskgate_program::records::{self, Detail};
+use deskgate_program::records::given::{GivenId, MAX_SEARCHED};
+use deskgate_program::records::tones::Toned;
+use deskgate_program::records::{self, Detail, Noun};
+
+const RUNS: Noun = Noun { singular: "run", plural: "runs", list: "deskgate-gateway admin run list" };
 
 /// `deskgate-gateway admin run …`
 #[derive(Debug, Subcommand)]
@@ -33,7 +38,7 @@ pub enum RunCommand {
         limit: u32,
         /// Only runs older than this one
         #[arg(long, value_name = "RUN")]
-        before: Option<RunId>,
+        before: Option<GivenId<RunId>>,
         /// Only of this device, by its name or identifier
         #[arg(long, value_name = "DEVICE")]
         device: Option<String>,
@@ -46,13 +51,14 @@ pub enum RunCommand {
     },
     /// One run and what happened to it, without its input and result
     Show {
-        /// Which
-        run: RunId,
+        /// Its identifier, or the end of it as `run list` shows it
+        run: GivenId<RunId>,
     },
     /// Cancel a run: one that has not started at once, another as soon as its desktop has stopped it
-    Cancel {
-        /// Which
-        run: RunId,
+    #[command(alias = "cancel")]
+    Stop {
+        /// Its identifier, or the end of it as `run list` shows it
+        run: GivenId<RunId>,
         /// Accept that work is interrupted in its middle: interrupt-runs. Not needed for a run that has not started
         #[arg(long, value_name = "RISK")]
         accept_risk: Option<String>,
@@ -133,6 +139,19 @@ pub struct RunHistory {
     pub events: Vec<(Timestamp, String)>,
 }
 
+/// A run by its identifier, or by the end of it.
+pub(super) async fn find(socket: &Path, given: GivenId<RunId>) -> Result<RunId, Failure> {
+    let newest = async || {
+        let (device_id, app_id, states) = (None, None, Vec::new());
+        let all = AdminRunRequest::List { limit: MAX_SEARCHED, before: None, device_id, app_id, states };
+        match send_request(socket, AdminRequest::Run(all)).await? {
+            AdminReply::Runs(page) => Ok(page.runs.into_iter().map(|view| view.run.run_id)),
+            other => Err(unexpected(&other)),
+        }
+    };
+    given.among(&RUNS, newest).await
+}
+
 /// Runs a command about runs.
 pub(super) async fn run(socket: &Path, command: RunCommand, out: Output) -> Result<(), Failure> {
     let asked = match command {
@@ -145,11 +164,15 @@ pub(super) async fn run(socket: &Path, command: RunCommand, out: Output) -> Resu
                 Some(app) => Some(find_application(socket, &app).await?),
                 None => None,
             };
+            let before = match before {
+                Some(before) => Some(find(socket, before).await?),
+                None => None,
+            };
             AdminRunRequest::List { limit, before, device_id, app_id, states: state }
         }
-        RunCommand::Show { run } => AdminRunRequest::Show { run_id: run },
-        RunCommand::Cancel { run, accept_risk, wait } => AdminRunRequest::Cancel {
-            run_id: run,
+        RunCommand::Show { run } => AdminRunRequest::Show { run_id: find(socket, run).await? },
+        RunCommand::Stop { run, accept_risk, wait } => AdminRunRequest::Cancel {
+            run_id: find(socket, run).await?,
             interrupt: risk(accept_risk.as_deref(), "interrupt-runs")?,
             wait_s: wait,
         },
@@ -196,7 +219,7 @@ pub(super) async fn answer(service: &AdminService, asked: AdminRunRequest) -> Re
                     AdminErrorCode::Refused,
                     format!(
                         "{run_id} is {}: what it has changed stays changed, and the rest is not done. No changes were \
-                         made.\nTo go on: deskgate-gateway admin run cancel {run_id} --accept-risk=interrupt-runs",
+                         made.\nTo go on: deskgate-gateway admin run stop {run_id} --accept-risk=interrupt-runs",
                         run.state
                     ),
                 ));
@@ -235,12 +258,12 @@ fn list(page: &RunList) -> String {
     let row = |view: &RunView| {
         let reason = view.run.state_reason.as_ref().map(|reason| word(&reason.code)).unwrap_or_default();
         vec![
-            view.run.created_at.to_string(),
-            view.run.state.to_string(),
-            reason,
-            view.device_name.clone(),
-            view.app_id.to_string(),
-            view.run.run_id.to_string(),
+            view.run.created_at.into(),
+            view.run.state.cell(),
+            reason.into(),
+            view.device_name.clone().into(),
+            Cell::id(view.app_id),
+            Cell::id(view.run.run_id),
         ]
     };
     records::list(&page.runs, "There are no runs here.", &heading, row) + &records::older(page.next)

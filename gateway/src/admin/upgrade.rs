@@ -132,5 +132,5 @@ fn show(found: &RunningGateway, devices: &[DeviceCompatibility], missing: i32) -
         };
         vec![device.name.clone(), device.version.clone().unwrap_or_default(), verdict.to_owned()]
     };
-    text + &table(&["DEVICE", "VERSION", ""], &devices.iter().map(row).collect::<Vec<_>>())
+    text + &table(&["DEVICE", "VERSION", ""], devices.iter().map(row).collect())
 }

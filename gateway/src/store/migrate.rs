@@ -95,7 +95,7 @@ pub enum MigrateError {
     },
     /// A restore into this database was interrupted.
     #[error(
-        "a backup was being restored into this database, and that was cut off: run `deskgate-gateway backup restore` again"
+        "a backup was being restored into this database, and that was cut off: run `deskgate-gateway backup restore FOLDER` again"
     )]
     HalfRestored,
     /// The database failed.

@@ -120,7 +120,7 @@ async fn a_desktop_users_reset_is_fenced_by_the_generation_and_by_what_is_under_
     let run_id = talk.message("one", 1).send().await.run_id();
     let no = reset(1).await.expect_err("busy");
     assert_eq!(no.code, ManagementErrorCode::Conflict);
-    assert!(no.message.contains(&format!("deskgate runs stop {run_id}")), "{no}");
+    assert!(no.message.contains(&format!("deskgate run stop {run_id}")), "{no}");
     desktop.stop_run(StopRun { run_id }).await.expect("stopped");
     let no = reset(2).await.expect_err("another generation");
     assert_eq!(no.code, ManagementErrorCode::Conflict);

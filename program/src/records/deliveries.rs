@@ -3,7 +3,9 @@
 use deskgate_protocol::delivery::DeliveryErrorCode;
 use deskgate_protocol::management::{DeliveryAttempt, DeliveryDetail, DeliveryPage, OwnDelivery};
 
+use super::tones::Toned;
 use super::{Detail, older};
+use crate::look::{Cell, Tone};
 use crate::output::table;
 
 /// A page of deliveries.
@@ -17,19 +19,19 @@ pub fn list(deliveries: &[OwnDelivery]) -> String {
     super::list(deliveries, "There are no deliveries here.", &heading, |own| {
         let delivery = &own.delivery;
         let about = match (delivery.run_id, delivery.conversation_id) {
-            (Some(run_id), _) => run_id.to_string(),
-            (None, Some(conversation_id)) => conversation_id.to_string(),
-            (None, None) => "no run".to_owned(),
+            (Some(run_id), _) => Cell::id(run_id),
+            (None, Some(conversation_id)) => Cell::id(conversation_id),
+            (None, None) => Cell::from("no run"),
         };
         vec![
-            delivery.created_at.to_string(),
-            delivery.state.to_string(),
+            delivery.created_at.into(),
+            delivery.state.cell(),
             outcome(delivery.status_code, delivery.error_code),
-            delivery.attempt.to_string(),
-            delivery.kind.to_string(),
-            format!("{} {}", own.to, delivery.url_host),
+            delivery.attempt.to_string().into(),
+            delivery.kind.to_string().into(),
+            format!("{} {}", own.to, delivery.url_host).into(),
             about,
-            delivery.delivery_id.to_string(),
+            Cell::id(delivery.delivery_id),
         ]
     })
 }
@@ -47,25 +49,26 @@ pub fn detail(detail: &DeliveryDetail) -> String {
         let took = attempt.duration_ms.map_or("unknown".to_owned(), |ms| format!("{ms} ms"));
         let came = match attempt.duration_ms {
             Some(_) => outcome(attempt.status_code, attempt.error_code),
-            None => "under way, or cut off".to_owned(),
+            None => Cell::from("under way, or cut off"),
         };
         vec![
-            attempt.attempt.to_string(),
-            attempt.started_at.to_string(),
-            took,
+            attempt.attempt.to_string().into(),
+            attempt.started_at.into(),
+            took.into(),
             came,
-            attempt.url_host.clone(),
-            attempt.answer.clone().unwrap_or_default(),
+            attempt.url_host.clone().into(),
+            attempt.answer.clone().unwrap_or_default().into(),
         ]
     };
     let heading = ["ATTEMPT", "BEGAN", "TOOK", "CAME", "HOST", "ANSWER"];
-    text + &table(&heading, &detail.attempts.iter().map(row).collect::<Vec<_>>())
+    text + &table(&heading, detail.attempts.iter().map(row).collect())
 }
 
-fn outcome(status: Option<u16>, error: Option<DeliveryErrorCode>) -> String {
+fn outcome(status: Option<u16>, error: Option<DeliveryErrorCode>) -> Cell {
     match (status, error) {
-        (Some(status), _) => status.to_string(),
-        (None, Some(error)) => error.to_string(),
-        (None, None) => "-".to_owned(),
+        (Some(status @ 200..=299), _) => Cell::toned(status, Tone::Good),
+        (Some(status), _) => Cell::toned(status, Tone::Failed),
+        (None, Some(error)) => Cell::toned(error, Tone::Failed),
+        (None, None) => Cell::from("-"),
     }
 }

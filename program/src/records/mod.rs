@@ -4,13 +4,18 @@
 //! |---|---|
 //! | [`applications`] | what disabling one ends, and what it waits for |
 //! | [`deliveries`] | deliveries, and one with its attempts |
+//! | [`given`] | an identifier as it is typed: whole, or its end |
+//! | [`tones`] | the colours of states |
 
 pub mod applications;
 pub mod deliveries;
+pub mod given;
+pub mod tones;
 
 use std::fmt::Display;
 
 use crate::exit::{Exit, Failure};
+use crate::look::Cell;
 use crate::output::table;
 use crate::visible;
 
@@ -46,6 +51,26 @@ impl Noun {
         Failure::new(Exit::Usage, format!("which {singular}? Give its name or identifier: {command}\n{choice}"))
     }
 
+    /// The one record that somebody names: by its whole identifier, by its name, or else by the end of its identifier.
+    ///
+    /// # Errors
+    /// None or several are meant. The message names the command that lists them.
+    pub fn named<T>(
+        &self,
+        wanted: &str,
+        all: impl IntoIterator<Item = T>,
+        name: impl Fn(&T) -> String,
+        id: impl Fn(&T) -> String,
+    ) -> Result<T, Failure> {
+        let mut all: Vec<_> = all.into_iter().collect();
+        let end = given::end_of_id(wanted).filter(|_| !all.iter().any(|record| name(record) == wanted));
+        all.retain(|record| match end {
+            Some(end) => id(record).ends_with(end),
+            None => name(record) == wanted || id(record) == wanted,
+        });
+        self.only(wanted, all)
+    }
+
     /// The one record of those that have the identifier or name `wanted`.
     ///
     /// # Errors
@@ -65,10 +90,10 @@ impl Noun {
 }
 
 /// A table with one row for each item; `empty` if there is none.
-pub fn list<T>(items: &[T], empty: &str, heading: &[&str], row: impl Fn(&T) -> Vec<String>) -> String {
+pub fn list<T, C: Into<Cell>>(items: &[T], empty: &str, heading: &[&str], row: impl Fn(&T) -> Vec<C>) -> String {
     match items.is_empty() {
         true => empty.to_owned(),
-        false => table(heading, &items.iter().map(row).collect::<Vec<_>>()),
+        false => table(heading, items.iter().map(row).collect()),
     }
 }
 

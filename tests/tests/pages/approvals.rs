@@ -12,7 +12,7 @@ const MAX_DELAY_MS: i64 = 5_000;
 
 async fn the_only_request(device: &TestDevice) -> Value {
     until("a request to wait", async || {
-        let listed = device.cli(&["approvals", "list"]).await.ok();
+        let listed = device.cli(&["approval", "list"]).await.ok();
         match listed["approvals"].as_array().map(Vec::as_slice) {
             Some([one]) => Ok(one.clone()),
             other => Err(format!("{other:?}")),
@@ -86,7 +86,7 @@ async fn a_decision_can_be_undone_before_it_counts() {
     page.click("[data-allow]").await;
     page.wait_for_visible("#undo >> text=Allowed once").await;
     assert_eq!(page.count("[data-card]").await, 0, "it is decided, so far");
-    let listed = device.cli(&["approvals", "list"]).await.ok();
+    let listed = device.cli(&["approval", "list"]).await.ok();
     assert_eq!(text(&listed, "/approvals/0/pending/decision"), "once", "{listed}");
     page.tab_to("button", "Undo").await;
     page.press("Enter").await;
@@ -115,7 +115,7 @@ async fn a_change_that_no_page_can_show_whole_names_the_command_that_does() {
     shown(&page, &device).await;
     let card = page.text("[data-card]").await;
     assert!(card.contains("This is not all that it changes") && !card.contains("the very last line"));
-    let command = page.text("[data-card] code >> text=/^deskgate approvals show/").await;
+    let command = page.text("[data-card] code >> text=/^deskgate approval show/").await;
     let words: Vec<_> = command.split_whitespace().skip(1).collect();
     let shown = device.plain_cli(&words).await;
     assert!(shown.stdout.contains("the very last line"), "{command}: {}", shown.stderr);
@@ -137,7 +137,7 @@ async fn a_request_that_was_decided_elsewhere_goes_away_and_a_late_answer_is_tol
         .await;
 
     let request = the_only_request(&device).await;
-    device.cli(&["approvals", "deny", text(&request, "/approval_id")]).await.ok();
+    device.cli(&["approval", "deny", text(&request, "/approval_id")]).await.ok();
     page.wait_for_visible("text=Nothing waits for you").await;
     assert_eq!(page.count("[data-card]").await, 0);
     deaf.click("[data-allow]").await;

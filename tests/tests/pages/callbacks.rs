@@ -48,7 +48,7 @@ async fn a_callback_is_set_tested_and_what_failed_is_sent_again() {
 
     page.click("button >> text=Send a test event").await;
     page.wait_for_visible("#attempts >> text=DNS lookup failed").await;
-    let listed = device.cli(&["deliveries", "list"]).await.ok();
+    let listed = device.cli(&["delivery", "list"]).await.ok();
     assert_eq!(text(&listed, "/deliveries/0/type"), "webhook.test");
     page.click("text=Send again…").await;
     page.wait_for_visible("dialog[open] >> text=with the same event ID").await;

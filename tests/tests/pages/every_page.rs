@@ -78,7 +78,7 @@ async fn every_page_of_a_computer_in_use_is_fit_for_everybody() {
     device.cli(&["allowlist", "set", "hooks.invalid"]).await.ok();
     let callback = ["callback", "set", "shop", "--url", "https://hooks.invalid/in", "--event", "run.succeeded"];
     device.cli(&callback).await.ok();
-    device.cli(&["deliveries", "trigger", "run.failed", "--app", "shop"]).await.ok();
+    device.cli(&["delivery", "trigger", "run.failed", "--app", "shop"]).await.ok();
     let hook =
         ["hook", "create", "tickets", "--app", "shop", "--service", backend.endpoint_id(), "--scheme", "standard"];
     device.cli(&[&hook[..], &["--text", "{{ $.title }}", "--subject", "somebody"]].concat()).await.ok();

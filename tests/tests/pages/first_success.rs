@@ -11,7 +11,7 @@ const ANSWER_TEXT: &str = "4711";
 
 /// Waits until the command line shows the only run as done.
 async fn the_run_is_done(device: &TestDevice) {
-    let listed = device.cli(&["runs", "list"]).await.ok();
+    let listed = device.cli(&["run", "list"]).await.ok();
     let [run] = &listed["runs"].as_array().expect("a list")[..] else { panic!("{listed}") };
     assert_eq!(text(run, "/state"), "succeeded", "{run}");
     let listed = device.cli(&["key", "list", "--app", "Billing"]).await.ok();

@@ -35,7 +35,7 @@ async fn sign_in(device: &TestDevice, issuer: &Issuer, browser: &Browser, name: 
 async fn connected(gateway: &GatewayProcess, issuer: &Issuer, browser: &Browser, name: &str) -> TestDevice {
     let device = TestDevice::for_remote().await;
     let address = address(gateway);
-    device.cli(&["connection", "save", "--mode", "hosted", "--gateway-address", &address]).await.ok();
+    device.cli(&["connection", "set", "--mode", "hosted", "--gateway-address", &address]).await.ok();
     sign_in(&device, issuer, browser, name).await;
     device.wait_until_connected().await;
     device
@@ -182,7 +182,7 @@ async fn the_line_stands_on_tls_and_whoever_shows_another_certificate_is_given_n
     device.trust_certificate(&shown);
     device.start().await;
     let address = format!("https://{}", gateway.http().get());
-    device.cli(&["connection", "save", "--mode", "hosted", "--gateway-address", &address]).await.ok();
+    device.cli(&["connection", "set", "--mode", "hosted", "--gateway-address", &address]).await.ok();
     sign_in(&device, &issuer, &browser, "ada").await;
     let status = device.wait_until_connected().await;
     assert_eq!(status["mode"], "hosted", "{status}");

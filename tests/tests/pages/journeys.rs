@@ -216,7 +216,7 @@ async fn a_click_on_a_notification_leads_to_the_request_itself() {
     // As a browser reads the file.
     page.goto(&link.replace("&amp;", "&")).await;
     page.wait_for_visible("[data-card]:target >> text=reply.txt").await;
-    let listed = device.cli(&["approvals", "list"]).await.ok();
+    let listed = device.cli(&["approval", "list"]).await.ok();
     let request = text(&listed, "/approvals/0/approval_id").to_owned();
     assert!(page.url().await.ends_with(&format!("/approvals#{request}")), "{}", page.url().await);
     assert_eq!(page.evaluate("document.activeElement.id").await, json!(request), "its keys count from here");

@@ -77,7 +77,7 @@ async fn the_mark_of_the_tab_shows_that_a_decision_waits() {
     };
     // The open page learns it by itself.
     shown("mark-waiting.svg").await;
-    device.cli(&["runs", "stop", &run_id]).await.ok();
+    device.cli(&["run", "stop", &run_id]).await.ok();
     shown("mark.svg").await;
 }
 
@@ -120,7 +120,7 @@ async fn requests_are_a_list_and_one_detail_by_mouse_by_keys_and_on_a_phone() {
     page.wait_for_visible("[data-card]:visible h2 >> text=second.txt").await;
     assert_eq!(page.text(".inbox [aria-current] b").await, "Write second.txt");
     // What is shown stays, whatever else changes.
-    device.cli(&["runs", "stop", &backends[0].1]).await.ok();
+    device.cli(&["run", "stop", &backends[0].1]).await.ok();
     page.wait_for_hidden(".inbox > ul >> text=first.txt").await;
     page.wait_for_visible("[data-card]:visible h2 >> text=second.txt").await;
 

@@ -19,7 +19,7 @@ async fn runs_are_named_by_what_was_asked_and_a_conversation_reads_as_what_was_s
     let asked = backend.say(&talk, 1, QUESTION).await.expect("answered");
     let run_id = text(&asked.body, "/run_id").to_owned();
     backend.wait_for_end(&run_id).await;
-    device.cli(&["conversations", "reset", &talk, "--wait", "60s"]).await.ok();
+    device.cli(&["conversation", "reset", &talk, "--wait", "60s"]).await.ok();
     let again = backend.say(&talk, 2, "And in Oslo?").await.expect("answered");
     backend.wait_for_end(text(&again.body, "/run_id")).await;
 
@@ -54,9 +54,9 @@ async fn runs_are_named_by_what_was_asked_and_a_conversation_reads_as_what_was_s
 
     let found = device.plain_cli(&["find", &run_id]).await;
     assert!(found.stdout.contains("How many are in stock? I need forty of them, and they have…"), "{}", found.stdout);
-    let listed = device.plain_cli(&["runs", "list"]).await;
+    let listed = device.plain_cli(&["run", "list"]).await;
     assert!(listed.stdout.contains("How many are in stock? I need forty of them,…"), "{}", listed.stdout);
-    let listed = device.cli(&["runs", "list", "--limit", "1"]).await.ok();
+    let listed = device.cli(&["run", "list", "--limit", "1"]).await.ok();
     assert_eq!(text(&listed, "/runs/0/asked"), "And in Oslo?");
     judge.sentence(2);
 }
@@ -168,7 +168,26 @@ async fn what_each_tool_call_was_to_do_and_gave_back_stays_readable_with_its_run
     page.wait_for_visible("h1 >> text=draft.md").await;
     assert_eq!(page.count(".diff tr.add").await, 200);
     judge.judge(&page, "call").await;
-    for narrow in [format!("/runs/{run_id}"), format!("/runs/{run_id}/calls/call_1_5")] {
+
+    // A change stands above or beside what it changes, as its reader likes.
+    page.goto(&format!("/runs/{run_id}/calls/call_1_4")).await;
+    page.tab_to("link", "Split").await;
+    page.press("Enter").await;
+    page.wait_for_visible(".diff.split").await;
+    let changed = "[...document.querySelectorAll('.diff.split tr')].find((row) => row.querySelector('del'))";
+    let cells = page.evaluate(&format!("[...{changed}.cells].map((cell) => cell.innerText)")).await;
+    let cells: Vec<String> = serde_json::from_value(cells).expect("texts");
+    assert_eq!(cells.len(), 6, "{cells:?}");
+    assert!(cells[2].contains("12") && cells[5].contains("21") && cells[0] == cells[3], "{cells:?}");
+    judge.judge(&page, "split").await;
+    page.click("text=Unified").await;
+    page.wait_for_visible(".diff:not(.split)").await;
+
+    for narrow in [
+        format!("/runs/{run_id}"),
+        format!("/runs/{run_id}/calls/call_1_5"),
+        format!("/runs/{run_id}/calls/call_1_4?diff=split"),
+    ] {
         page.look("dark", 390).await;
         page.goto(&narrow).await;
         let width = page.evaluate("document.documentElement.scrollWidth").await.as_u64();
@@ -178,15 +197,15 @@ async fn what_each_tool_call_was_to_do_and_gave_back_stays_readable_with_its_run
     assert!(bytes.is_some_and(|bytes| bytes < 100_000), "{bytes:?}");
 
     // The same on the command line.
-    let shown = device.plain_cli(&["runs", "show", &run_id]).await.stdout;
-    for part in ["failed", "Read missing.md", "not run", "Write keys.txt", "deskgate runs call"] {
+    let shown = device.plain_cli(&["run", "show", &run_id]).await.stdout;
+    for part in ["failed", "Read missing.md", "not run", "Write keys.txt", "deskgate run call"] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
-    let call = device.plain_cli(&["runs", "call", &run_id, "call_1_4"]).await.stdout;
+    let call = device.plain_cli(&["run", "call", &run_id, "call_1_4"]).await.stdout;
     assert!(call.contains("+the sum is 21 EUR") && call.contains("what it gave back"), "{call}");
-    let whole = device.cli(&["runs", "show", &run_id]).await.ok();
+    let whole = device.cli(&["run", "show", &run_id]).await.ok();
     assert_eq!(text(&whole, "/calls/0/status"), "error", "{whole}");
-    let none = device.plain_cli(&["runs", "call", &run_id, "call_9_9"]).await;
+    let none = device.plain_cli(&["run", "call", &run_id, "call_9_9"]).await;
     assert!(none.exit != 0 && none.stderr.contains("no such tool call"), "{}", none.stderr);
     judge.sentence(2);
 }

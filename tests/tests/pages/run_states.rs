@@ -73,7 +73,7 @@ impl RunStatesFixture<'_> {
             runs.push(backend.submit("And the next one.").await);
         }
         let cancelled = backend.submit("Never mind.").await;
-        self.device.cli(&["runs", "stop", &cancelled]).await.ok();
+        self.device.cli(&["run", "stop", &cancelled]).await.ok();
         let path = format!("/agent-endpoints/{}/runs", backend.endpoint_id());
         let brief = backend.request(reqwest::Method::POST, &path).header("Idempotency-Key", fresh_key());
         let brief = brief.json(&json!({ "input": { "text": "Now or never." }, "queue_ttl_s": 1 }));
@@ -94,7 +94,7 @@ async fn look(
     device: &TestDevice,
     run_id: &str,
 ) {
-    let shown = device.cli(&["runs", "show", run_id]).await.ok();
+    let shown = device.cli(&["run", "show", run_id]).await.ok();
     let state: RunState = text(&shown, "/run/state").parse().expect("a state");
     if !seen.contains(&state) {
         seen.push(state);
@@ -147,7 +147,7 @@ async fn runs_in_all_ten_states_and_what_needs_their_owner_are_fit_for_everybody
     look(&mut judge, &mut seen, &page, &device, &running).await;
     logind.announce_sleep().await;
     until("the gateway to know of the sleep", async || {
-        let shown = device.cli(&["runs", "show", &queued]).await.ok();
+        let shown = device.cli(&["run", "show", &queued]).await.ok();
         if shown["run"]["state"] == "waiting_for_device" { Ok(()) } else { Err(shown["run"].to_string()) }
     })
     .await;

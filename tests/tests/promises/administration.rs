@@ -45,14 +45,14 @@ async fn the_administrator_lists_all_applications_and_runs_in_pages_and_ends_one
     assert!(!runs.to_string().contains("Take your time"), "what callers send is none of the administrator's");
 
     // One run: a queued one is cancelled at once, a started one only by its accepted risk.
-    gateway.admin(&["run", "cancel", &queued]).await.ok();
+    gateway.admin(&["run", "stop", &queued]).await.ok();
     assert_eq!(text(&shop.wait_for_end(&queued).await, "/stop/requested_by"), "administrator");
-    let refused = gateway.admin(&["run", "cancel", &started]).await;
+    let refused = gateway.admin(&["run", "stop", &started]).await;
     assert_eq!(refused.exit, 6, "{}", refused.stderr);
-    let wrong = gateway.admin(&["run", "cancel", &started, "--accept-risk", "anything"]).await;
+    let wrong = gateway.admin(&["run", "stop", &started, "--accept-risk", "anything"]).await;
     assert_eq!(wrong.exit, 2, "{}", wrong.stderr);
     assert_eq!(text(&shop.run(&started).await, "/state"), "running");
-    gateway.admin(&["run", "cancel", &started, "--accept-risk", "interrupt-runs", "--wait", "30s"]).await.ok();
+    gateway.admin(&["run", "stop", &started, "--accept-risk", "interrupt-runs", "--wait", "30s"]).await.ok();
     let story = gateway.admin(&["run", "show", &started]).await.ok();
     assert_eq!((text(&story, "/schema"), text(&story, "/run/state")), ("run/1", "cancelled"));
 

@@ -44,10 +44,10 @@ async fn an_application_is_disabled_and_removed_once_its_run_that_nobody_knew_th
     assert_eq!(device.cli(&["app", "list"]).await.ok()["applications"], json!([]));
     let removed = device.cli(&["app", "removed"]).await.ok();
     assert_eq!((text(&removed, "/applications/0/name"), &removed["applications"][0]["runs"]), ("shop", &json!(1)));
-    let shown = device.cli(&["runs", "show", &run_id]).await.ok();
+    let shown = device.cli(&["run", "show", &run_id]).await.ok();
     assert_eq!(text(&shown, "/run/state"), "cancelled", "its history is kept: {shown}");
     assert_eq!(text(&shown, "/run/stop/requested_by"), "desktop_user", "{shown}");
-    let listed = device.cli(&["runs", "list", "--app", "shop"]).await.ok();
+    let listed = device.cli(&["run", "list", "--app", "shop"]).await.ok();
     assert_eq!(text(&listed, "/runs/0/run_id"), run_id, "{listed}");
     let activity = device.cli(&["app", "activity", "--app", "shop"]).await.ok();
     let newest = (text(&activity, "/entries/0/what"), text(&activity, "/entries/0/by"));
@@ -68,7 +68,7 @@ async fn what_a_removed_application_did_is_exported_line_by_line_by_command_and_
     assert_eq!(text(&backend.wait_for_end(&looked).await, "/state"), "succeeded");
     for number in 0..27 {
         let run_id = backend.submit(&format!("again {number}")).await;
-        device.cli(&["runs", "stop", &run_id, "--wait", "60s"]).await.ok();
+        device.cli(&["run", "stop", &run_id, "--wait", "60s"]).await.ok();
     }
     device.cli(&["app", "disable", "shop", "--yes", "--wait", "2m"]).await.ok();
     device.cli(&["app", "remove", "shop", "--yes"]).await.ok();
@@ -81,7 +81,7 @@ async fn what_a_removed_application_did_is_exported_line_by_line_by_command_and_
     let lines: Vec<Value> = written.lines().map(|line| serde_json::from_str(line).expect("one object")).collect();
     assert_eq!(lines.len(), 28);
     let line = lines.iter().find(|line| text(line, "/run/run_id") == looked).expect("each run has a line");
-    let mut shown = device.cli(&["runs", "show", &looked]).await.ok();
+    let mut shown = device.cli(&["run", "show", &looked]).await.ok();
     for only_shown in ["schema", "receipt_verdict", "calls"] {
         shown.as_object_mut().expect("an object").remove(only_shown).expect("it is shown");
     }

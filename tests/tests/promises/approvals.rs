@@ -16,7 +16,7 @@ async fn writer(device: &TestDevice, gateway: &GatewayProcess, folder: &Folder, 
 /// The one open request.
 pub(crate) async fn waiting(device: &TestDevice) -> Value {
     until("a request to wait", async || {
-        let listed = device.cli(&["approvals", "list"]).await.ok();
+        let listed = device.cli(&["approval", "list"]).await.ok();
         match listed["approvals"].as_array().map(Vec::as_slice) {
             Some([one]) => Ok(one.clone()),
             other => Err(format!("{other:?}")),
@@ -39,21 +39,21 @@ async fn a_person_sees_the_whole_call_and_their_yes_lets_it_run_once() {
     let request = waiting(&device).await;
     assert_eq!((text(&request, "/tool"), text(&request, "/run_id")), ("Write", run_id.as_str()));
     assert_eq!(text(&request, "/subject"), "customer-1", "for whom it was submitted");
-    assert!(device.plain_cli(&["approvals", "list"]).await.stdout.contains("customer-1"));
+    assert!(device.plain_cli(&["approval", "list"]).await.stdout.contains("customer-1"));
     backend.wait_for_state(&run_id, "awaiting_approval").await;
     device.wait_for_standing(&run_id, "awaiting_approval").await;
     let id = text(&request, "/approval_id");
-    let shown = device.plain_cli(&["approvals", "show", id]).await;
+    let shown = device.plain_cli(&["approval", "show", id]).await;
     for part in
         ["reply.txt", "+Dear customer", "shop", "customer-1\n", "I save it.", "nobody verified", "expires", "once"]
     {
         assert!(shown.stdout.contains(part), "{part:?} is missing in:\n{}", shown.stdout);
     }
     assert_eq!(written(&folder), None);
-    device.cli(&["approvals", "approve", id]).await.ok();
+    device.cli(&["approval", "approve", id]).await.ok();
     assert_eq!(text(&backend.wait_for_end(&run_id).await, "/state"), "succeeded");
     assert_eq!(written(&folder).as_deref(), Some("Dear customer\n"));
-    let log = device.cli(&["approvals", "log", "--run", &run_id]).await.ok();
+    let log = device.cli(&["approval", "log", "--run", &run_id]).await.ok();
     let what: Vec<_> = log["entries"].as_array().expect("a list").iter().map(|row| text(row, "/what")).collect();
     assert_eq!(what, ["executed", "decided", "requested"]);
     let by = text(&log["entries"][1], "/who");
@@ -69,8 +69,8 @@ async fn of_two_people_who_decide_at_once_one_has_decided_and_the_other_learns_i
     let run_id = backend.submit("Answer.").await;
     let request = waiting(&device).await;
     let id = text(&request, "/approval_id");
-    let approve = ["approvals", "approve", id];
-    let deny = ["approvals", "deny", id, "--reason", "Not this one."];
+    let approve = ["approval", "approve", id];
+    let deny = ["approval", "deny", id, "--reason", "Not this one."];
     let (yes, no) = tokio::join!(device.cli(&approve), device.cli(&deny));
     let mut codes = [yes.exit, no.exit];
     codes.sort_unstable();
@@ -83,7 +83,7 @@ async fn of_two_people_who_decide_at_once_one_has_decided_and_the_other_learns_i
             assert!(text(&run, "/result/text").contains("Not this one."), "{run}");
         }
     }
-    let unknown = device.cli(&["approvals", "approve", &format!("apr_{}", "0".repeat(32))]).await;
+    let unknown = device.cli(&["approval", "approve", &format!("apr_{}", "0".repeat(32))]).await;
     assert_eq!(unknown.exit, 1, "{}", unknown.stderr);
 }
 
@@ -140,10 +140,10 @@ async fn a_stop_waits_for_no_decision_and_the_run_asks_anew_when_the_agent_is_ba
         device.start().await;
         new = waiting(&device).await;
         assert_ne!(text(&new, "/approval_id"), text(&old, "/approval_id"));
-        let late = device.cli(&["approvals", "approve", text(&old, "/approval_id")]).await;
+        let late = device.cli(&["approval", "approve", text(&old, "/approval_id")]).await;
         assert_eq!((late.exit, written(&folder)), (6, None), "{}", late.stderr);
     }
-    device.cli(&["approvals", "approve", text(&new, "/approval_id")]).await.ok();
+    device.cli(&["approval", "approve", text(&new, "/approval_id")]).await.ok();
     assert_eq!(text(&backend.wait_for_end(&run_id).await, "/state"), "succeeded");
     assert_eq!(written(&folder).as_deref(), Some("Dear customer\n"));
 }
@@ -158,7 +158,7 @@ async fn a_file_that_changed_under_its_request_is_asked_again() {
     let first = waiting(&device).await;
     folder.write("reply.txt", "by somebody else\n");
     let (id, former) = (text(&first, "/approval_id"), text(&first, "/approval_id"));
-    device.cli(&["approvals", "approve", id]).await.ok();
+    device.cli(&["approval", "approve", id]).await.ok();
     let second = waiting(&device).await;
     let id = text(&second, "/approval_id");
     assert_ne!(id, former, "a request of its own");
@@ -166,14 +166,14 @@ async fn a_file_that_changed_under_its_request_is_asked_again() {
     let diff = text(&second, "/plan/shown/diff");
     assert!(diff.contains("-by somebody else") && diff.contains("+Dear customer"), "as the file is now: {diff}");
     assert_eq!(written(&folder).as_deref(), Some("by somebody else\n"), "nothing was written by the first");
-    let shown = device.plain_cli(&["approvals", "show", id]).await.stdout;
+    let shown = device.plain_cli(&["approval", "show", id]).await.stdout;
     assert!(shown.contains("has changed since") && shown.contains(former), "{shown}");
-    let before = device.plain_cli(&["approvals", "show", former]).await.stdout;
+    let before = device.plain_cli(&["approval", "show", former]).await.stdout;
     assert!(before.contains("was not carried out") && before.contains(id), "{before}");
-    device.cli(&["approvals", "approve", id]).await.ok();
+    device.cli(&["approval", "approve", id]).await.ok();
     assert_eq!(text(&backend.wait_for_end(&run_id).await, "/state"), "succeeded");
     assert_eq!(written(&folder).as_deref(), Some("Dear customer\n"));
-    let log = device.cli(&["approvals", "log", "--run", &run_id]).await.ok();
+    let log = device.cli(&["approval", "log", "--run", &run_id]).await.ok();
     let what: Vec<_> = log["entries"].as_array().expect("a list").iter().map(|row| text(row, "/what")).collect();
     assert_eq!(what, ["executed", "decided", "requested", "decided", "requested"], "it ran once");
 }
@@ -193,17 +193,17 @@ async fn an_approved_edit_whose_text_is_gone_is_told_to_its_owner_as_not_carried
     let request = waiting(&device).await;
     let id = text(&request, "/approval_id");
     folder.write("letter.txt", "Good morning\n");
-    device.cli(&["approvals", "approve", id]).await.ok();
+    device.cli(&["approval", "approve", id]).await.ok();
     let run = backend.wait_for_end(&run_id).await;
     assert!(text(&run, "/result/text").contains("old_string is not in the file"), "{run}");
     let letter = std::fs::read_to_string(folder.path().join("letter.txt")).expect("it stays");
     assert_eq!(letter, "Good morning\n");
-    let told = device.cli(&["approvals", "show", id]).await.ok();
+    let told = device.cli(&["approval", "show", id]).await.ok();
     assert_eq!(text(&told, "/state"), "approved");
     assert!(text(&told, "/not_done").contains("old_string is not in the file"), "{told}");
-    let shown = device.plain_cli(&["approvals", "show", id]).await.stdout;
+    let shown = device.plain_cli(&["approval", "show", id]).await.stdout;
     assert!(shown.contains("It was not carried out: old_string is not in the file"), "{shown}");
-    let listed = device.plain_cli(&["approvals", "list", "--all"]).await.stdout;
+    let listed = device.plain_cli(&["approval", "list", "--all"]).await.stdout;
     assert!(listed.contains("approved, not carried out"), "{listed}");
     let browser = SignedInClient::of(&device).await;
     for path in ["/approvals?decided=true", &format!("/runs/{run_id}")] {

@@ -63,7 +63,7 @@ async fn a_restored_gateway_executes_nothing_again_that_ran_since_and_says_of_wh
     for words in [&["check"][..], &["migrate", "run"]] {
         let said = gateway.command_line(words).await;
         let said = format!("{} {}{}", said.exit, said.stdout, said.stderr);
-        assert!(!said.starts_with('0') && said.contains("backup restore` again"), "{said}");
+        assert!(!said.starts_with('0') && said.contains("backup restore FOLDER` again"), "{said}");
     }
     let restored = gateway.command_line(&risky).await.ok();
     assert_eq!(restored["runs_in_doubt"], 2, "{restored}");
@@ -83,7 +83,7 @@ async fn a_restored_gateway_executes_nothing_again_that_ran_since_and_says_of_wh
     let events = device.events(&running).await;
     assert_eq!(events.last().map(String::as_str), Some("run.awaiting_reconciliation"), "{events:?}");
     // The administrator ends one by an accepted risk; its effects stay possible.
-    gateway.admin(&["run", "cancel", &queued, "--accept-risk", "interrupt-runs", "--wait", "30s"]).await.ok();
+    gateway.admin(&["run", "stop", &queued, "--accept-risk", "interrupt-runs", "--wait", "30s"]).await.ok();
     assert_eq!(text(&backend.wait_for_end(&queued).await, "/state"), "cancelled");
 }
 
@@ -143,17 +143,17 @@ async fn what_only_the_owner_can_decide_after_a_restore_is_listed_on_the_desktop
     gateway.restart().await;
     device.wait_until_connected().await;
     device.log().line(&["the gateway was restored", "asked=2", "never_had=0"]).await;
-    let listed = device.cli(&["runs", "settle"]).await.ok();
+    let listed = device.cli(&["run", "settle"]).await.ok();
     let ids: Vec<_> = listed["unknown"].as_array().expect("a list").iter().map(|run| text(run, "/run_id")).collect();
     assert_eq!((ids, &listed["held"]), (vec![had[1].as_str(), had[0].as_str()], &json!([])), "{listed}");
-    let ended = device.cli(&["runs", "settle", "--end-unknown"]).await.ok();
+    let ended = device.cli(&["run", "settle", "--end-unknown"]).await.ok();
     assert_eq!(ended["ended"].as_array().map(Vec::len), Some(2), "{ended}");
     for run_id in &had {
         let run = backend.wait_for_end(run_id).await;
         assert_eq!((text(&run, "/state"), device.executions(run_id)), ("cancelled", 1), "{run}");
         assert_eq!(run["attempt"], 0, "as far as the restored gateway knows it never began: {run}");
     }
-    assert_eq!(device.cli(&["runs", "settle"]).await.ok()["unknown"], json!([]));
+    assert_eq!(device.cli(&["run", "settle"]).await.ok()["unknown"], json!([]));
 }
 
 #[tokio::test]

@@ -62,7 +62,7 @@ async fn a_second_signal_does_not_wait_for_runs() {
 #[tokio::test]
 async fn a_connection_to_the_same_gateway_is_saved_at_once_while_runs_go_on() {
     let (device, _folder, backend, run_id) = busy(4_000).await;
-    device.cli(&["connection", "save", "--mode", "builtin", "--listen", "127.0.0.1:0"]).await.ok();
+    device.cli(&["connection", "set", "--mode", "builtin", "--listen", "127.0.0.1:0"]).await.ok();
     assert_eq!(device.executions(&run_id), 1);
     assert_eq!(device.status().await["work"]["runs"][0]["standing"], "running", "the save waited for the run");
     device.wait_until_connected().await;

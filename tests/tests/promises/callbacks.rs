@@ -236,7 +236,7 @@ fn a_callback_is_genuine_to_the_libraries_of_others_also_while_two_secrets_are_g
             let run_id = site.backend.submit("Wie heißt Frau Grün? ☺").await;
             site.backend.wait_for_end(&run_id).await;
             let first = site.office.receives(1).await.swap_remove(0);
-            let rolled = site.device.cli(&["callback", "secret", "shop"]).await.ok();
+            let rolled = site.device.cli(&["callback", "roll-secret", "shop"]).await.ok();
             let newer = rolled["secret"].as_str().expect("shown once");
             site.device.cli(&["callback", "test", "shop"]).await.ok();
             let second = site.office.receives(2).await.swap_remove(1);
@@ -331,7 +331,7 @@ async fn an_administrator_sends_again_one_delivery_or_all_that_failed() {
         .cli(&["callback", "set", "shop", "--url", "https://hooks.invalid/in", "--event", "run.succeeded"])
         .await
         .ok();
-    device.cli(&["deliveries", "trigger", "run.succeeded", "--app", "shop"]).await.ok();
+    device.cli(&["delivery", "trigger", "run.succeeded", "--app", "shop"]).await.ok();
     let listed = async |state: &str| {
         let list = gateway.admin(&["delivery", "list", "--state", state, "--app", app_id]).await.ok();
         list["deliveries"].as_array().expect("a list").clone()
@@ -402,7 +402,7 @@ async fn whoever_listens_on_this_computer_gets_what_a_callback_would() {
     assert_eq!(said["data"]["run"]["run_id"], run_id.as_str());
     listening.log.line(&["forwarded/1", "200"]).await;
     until("the delivery to be confirmed", async || {
-        let list = device.cli(&["deliveries", "list", "--app", "shop"]).await.ok();
+        let list = device.cli(&["delivery", "list", "--app", "shop"]).await.ok();
         let delivery = &list["deliveries"][0];
         if delivery["state"] == "delivered" && delivery["to"] == "listener" { Ok(()) } else { Err(list.to_string()) }
     })

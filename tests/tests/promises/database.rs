@@ -94,7 +94,7 @@ async fn a_gateway_that_keeps_the_line_and_answers_nothing_is_named_within_secon
         (&true.into(), &"connected".into()),
         "{status}"
     );
-    device.cli(&["approvals", "list"]).await.ok();
+    device.cli(&["approval", "list"]).await.ok();
     assert!(began.elapsed() < Duration::from_secs(12), "three commands took {:?}", began.elapsed());
     postgres.thaw().await;
     until("the gateway to answer", async || {

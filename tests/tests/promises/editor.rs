@@ -105,7 +105,7 @@ async fn a_service_is_described_checked_published_and_changed_on_its_page() {
     device.cli(&["access", "enable"]).await.ok();
     let run = visitor.send(&tried, &[("input", "What is in the folder?")]).await.redirect_target();
     let run_id = run.strip_prefix("/runs/").expect("a run's page");
-    let ended = device.cli(&["runs", "show", run_id, "--wait", "40s"]).await.ok();
+    let ended = device.cli(&["run", "show", run_id, "--wait", "40s"]).await.ok();
     assert_eq!(ended["run"]["state"], "succeeded", "{ended}");
     let said = device.cli(&["service", "try", "Reader", "--input", "Again.", "--wait", "40s"]).await.ok();
     assert_eq!((&said["run"]["state"], &said["run"]["input"]["text"]), (&"succeeded".into(), &"Again.".into()));

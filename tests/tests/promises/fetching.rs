@@ -43,7 +43,7 @@ fn a_page_is_read_once_its_owner_or_a_rule_allows_its_host_and_from_no_other() {
             let asked = waiting(&device).await;
             assert_eq!(receiver.requests().len(), 0, "nothing is told to a host before that");
             assert!(asked.to_string().contains(&url), "{asked}");
-            device.cli(&["approvals", "approve", asked["approval_id"].as_str().expect("a text")]).await.ok();
+            device.cli(&["approval", "approve", asked["approval_id"].as_str().expect("a text")]).await.ok();
             let run = backend.wait_for_end(&run_id).await;
             let text = run["result"]["text"].as_str().unwrap_or_else(|| panic!("{run}"));
             assert!(text.contains("# Lamps") && text.contains("All lit.") && !text.contains("alert"), "{text}");

@@ -7,6 +7,7 @@ mod backups;
 mod bad_networks;
 mod busy_agent;
 mod callbacks;
+mod command_line;
 mod commands;
 mod content;
 mod conversations;

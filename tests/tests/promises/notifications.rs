@@ -52,7 +52,7 @@ async fn a_call_that_waits_is_told_of_once_and_the_notification_goes_when_it_is_
         "no decision"
     );
 
-    device.cli(&["approvals", "approve", text(&request, "/approval_id")]).await.ok();
+    device.cli(&["approval", "approve", text(&request, "/approval_id")]).await.ok();
     assert_eq!(text(&backend.wait_for_end(&run_id).await, "/state"), "succeeded");
     until("the notification to be withdrawn", async || {
         let withdrawn = notifier.withdrawn().await;
@@ -61,7 +61,7 @@ async fn a_call_that_waits_is_told_of_once_and_the_notification_goes_when_it_is_
     .await;
     assert_eq!(notifier.shown().await, expected, "once");
 
-    device.cli(&["notifications", "set", "--hide-details", "true"]).await.ok();
+    device.cli(&["notification", "set", "--hide-details", "true"]).await.ok();
     // A file that this run has not read could not be overwritten.
     std::fs::remove_file(folder.path().join("reply.md")).expect("written by the first run");
     let second = backend.submit("Answer again.").await;
@@ -71,8 +71,8 @@ async fn a_call_that_waits_is_told_of_once_and_the_notification_goes_when_it_is_
         other => Err(format!("{other:?}")),
     })
     .await;
-    device.cli(&["notifications", "set", "--approvals", "false"]).await.ok();
-    device.cli(&["runs", "stop", &second]).await.ok();
+    device.cli(&["notification", "set", "--approvals", "false"]).await.ok();
+    device.cli(&["run", "stop", &second]).await.ok();
     backend.wait_for_end(&second).await;
     until("that to be withdrawn", async || {
         let withdrawn = notifier.withdrawn().await;
@@ -87,7 +87,7 @@ async fn without_a_service_for_notifications_requests_wait_as_ever() {
     let backend = asking(&device, &folder).await;
     let run_id = backend.submit("Answer.").await;
     let request = waiting(&device).await;
-    device.cli(&["approvals", "approve", text(&request, "/approval_id")]).await.ok();
+    device.cli(&["approval", "approve", text(&request, "/approval_id")]).await.ok();
     assert_eq!(text(&backend.wait_for_end(&run_id).await, "/state"), "succeeded");
     assert_eq!(device.log().count(&["WARN", "notification"]), 0);
 }

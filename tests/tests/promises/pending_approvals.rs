@@ -40,7 +40,7 @@ impl ApprovalFixture {
     /// The open request at the device.
     async fn request(&self) -> String {
         until("a request to wait", async || {
-            let listed = self.device.cli(&["approvals", "list"]).await.ok();
+            let listed = self.device.cli(&["approval", "list"]).await.ok();
             match listed["approvals"].as_array().map(Vec::as_slice) {
                 Some([one]) => Ok(text(one, "/approval_id").to_owned()),
                 other => Err(format!("{other:?}")),
@@ -80,7 +80,7 @@ async fn a_caller_who_follows_a_run_sees_the_question_the_answer_and_the_end_and
     let site = ApprovalFixture::new(&[]).await;
     let (run_id, stream) = site.asking().await;
     let request = site.request().await;
-    site.device.cli(&["approvals", "approve", &request]).await.ok();
+    site.device.cli(&["approval", "approve", &request]).await.ok();
     let shown = rest(stream).await;
     let expected = ["run.accepted", "run.started", "run.awaiting_approval", "run.approval_resolved", "run.succeeded"];
     assert_eq!(story(&shown), expected);
@@ -99,7 +99,7 @@ async fn a_refusal_is_seen_and_the_run_goes_on_without_the_call() {
     let site = ApprovalFixture::new(&[]).await;
     let (run_id, stream) = site.asking().await;
     let request = site.request().await;
-    site.device.cli(&["approvals", "deny", &request, "--reason", "Not today."]).await.ok();
+    site.device.cli(&["approval", "deny", &request, "--reason", "Not today."]).await.ok();
     let shown = rest(stream).await;
     assert_eq!(story(&shown)[2..], ["run.awaiting_approval", "run.approval_resolved", "run.succeeded"]);
     assert_eq!(said(&shown, "run.approval_resolved")[0]["resolution"], "denied");
@@ -135,7 +135,7 @@ async fn a_run_that_is_stopped_while_it_asks_ends_with_its_question_withdrawn() 
     assert_eq!(story(&shown)[2..], expected);
     assert_eq!(said(&shown, "run.approval_resolved")[0]["resolution"], "withdrawn");
     assert_eq!(said(&shown, "run.cancelled")[0]["effects"], "none");
-    let late = site.device.cli(&["approvals", "approve", &request]).await;
+    let late = site.device.cli(&["approval", "approve", &request]).await;
     assert_ne!(late.exit, 0, "{}", late.stdout);
     assert_eq!(site.written(), None);
 }
@@ -154,7 +154,7 @@ async fn a_device_that_is_killed_while_it_asks_asks_anew_and_the_old_question_is
     .await;
     let new = site.request().await;
     assert_eq!(site.written(), None);
-    site.device.cli(&["approvals", "approve", &new]).await.ok();
+    site.device.cli(&["approval", "approve", &new]).await.ok();
     let shown = rest(stream).await;
     let expected = [
         "run.awaiting_approval",
@@ -177,7 +177,7 @@ async fn a_decision_that_is_made_while_the_gateway_is_dead_counts_and_is_seen_wh
     let (run_id, stream) = site.asking().await;
     let request = site.request().await;
     site.gateway.kill_9();
-    site.device.cli(&["approvals", "approve", &request]).await.ok();
+    site.device.cli(&["approval", "approve", &request]).await.ok();
     until("the file to be written", async || site.written().ok_or_else(|| "it is not there".to_owned())).await;
     drop(stream);
     site.gateway.restart().await;

@@ -52,7 +52,7 @@ async fn text_of_callers_and_assistants_steers_no_terminal_page_or_log_and_stays
     let run = backend.wait_for_end(&run_id).await;
     assert_eq!(text(&run, "/result/text"), answer);
 
-    let shown = device.plain_cli(&["runs", "show", &run_id]).await;
+    let shown = device.plain_cli(&["run", "show", &run_id]).await;
     assert!(is_visible(&shown.stdout) && shown.stdout.contains("The second<U+001B>[2J"), "{}", shown.stdout);
     let tried = device.plain_cli(&["service", "try", "shop", "--input", "Try this.", "--wait", "60s"]).await;
     assert!(is_visible(&tried.stdout) && tried.stdout.contains("<U+001B>[2J"), "{}{}", tried.stdout, tried.stderr);
@@ -60,7 +60,7 @@ async fn text_of_callers_and_assistants_steers_no_terminal_page_or_log_and_stays
     // What a person typed is quoted in the message, and so visible already.
     assert!(refused.exit != 0 && is_visible(&refused.stderr) && refused.stderr.contains("such"), "{}", refused.stderr);
 
-    let shown = device.cli(&["runs", "show", &run_id]).await;
+    let shown = device.cli(&["run", "show", &run_id]).await;
     assert!(is_visible(&shown.stdout), "{}", shown.stdout);
     let value: Value = serde_json::from_str(&shown.stdout).expect("JSON");
     assert!(value.to_string().contains(&serde_json::to_string(&answer).expect("JSON")), "{value}");

@@ -114,7 +114,7 @@ async fn a_run_changes_three_files_of_a_project_of_thousands_as_its_owner_allows
             let found: Vec<_> = why.filter_map(|line| line.split(':').next()).collect();
             assert_eq!(found, [CODE_FILE, GUIDE_FILE, TEST_FILE], "{request}");
         }
-        device.cli(&["approvals", "approve", text(&request, "/approval_id")]).await.ok();
+        device.cli(&["approval", "approve", text(&request, "/approval_id")]).await.ok();
     }
     let run = backend.wait_for_end(&run_id).await;
     assert_eq!((&run["state"], &run["usage"]["tool_calls"]), (&json!("succeeded"), &json!(9)), "{run}");

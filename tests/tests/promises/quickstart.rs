@@ -47,7 +47,7 @@ async fn one_command_makes_everything_and_the_line_that_it_prints_works() {
     let accepted = paste(&format!("{key}\n{curl}")).await;
     let run_id = text(&accepted, "/run_id");
     assert_eq!(text(&paste(&format!("{key}\n{curl}")).await, "/run_id"), run_id, "pasted twice, it is the same run");
-    let ended = device.cli(&["runs", "show", run_id, "--wait", "60s"]).await.ok();
+    let ended = device.cli(&["run", "show", run_id, "--wait", "60s"]).await.ok();
     assert_eq!(text(&ended, "/run/state"), "succeeded");
     let secret = key.trim_start_matches("APP_KEY=");
     assert!(!device.log_of_background().contains(secret), "no key is in the log");

@@ -101,7 +101,7 @@ async fn a_backend_checks_the_outcome_of_its_run_by_what_the_device_signed() {
     let unpinned = ["verify-receipt", "--fingerprint", "SHA256:another", &site.file("run.json", &run.to_string())];
     let unpinned = site.device.cli(&unpinned).await;
     assert!(unpinned.exit == 10 && unpinned.stderr.contains("not one of those given"), "{}", unpinned.stderr);
-    let shown = site.device.plain_cli(&["runs", "show", text(&run, "/run_id")]).await;
+    let shown = site.device.plain_cli(&["run", "show", text(&run, "/run_id")]).await;
     assert!(shown.stdout.contains("the record is what this device has signed"), "{}", shown.stdout);
 }
 
@@ -129,7 +129,7 @@ async fn a_gateway_that_alters_invents_or_exchanges_an_outcome_is_found() {
     let forged = site.after(&format!("UPDATE runs SET receipt = '{forged}' WHERE {{id}}"), &run).await;
     let checked = site.verify(&forged.to_string(), &[]).await;
     assert!(checked.exit == 10 && checked.stderr.contains("signature does not fit"), "{}", checked.stderr);
-    let shown = site.device.plain_cli(&["runs", "show", text(&run, "/run_id")]).await;
+    let shown = site.device.plain_cli(&["run", "show", text(&run, "/run_id")]).await;
     assert!(shown.stdout.contains("signature does not fit"), "its owner sees it: {}", shown.stdout);
 }
 
@@ -187,16 +187,16 @@ async fn the_receipt_of_a_run_names_the_call_that_was_approved_and_the_one_that_
     let backend = Backend::new(site._gateway.http(), site.backend.key(), &service);
     let run_id = backend.submit("Write both.").await;
     let first = waiting(&site.device).await;
-    site.device.cli(&["approvals", "approve", text(&first, "/approval_id")]).await.ok();
+    site.device.cli(&["approval", "approve", text(&first, "/approval_id")]).await.ok();
     let second = until("the second request", async || {
-        let listed = site.device.cli(&["approvals", "list"]).await.ok();
+        let listed = site.device.cli(&["approval", "list"]).await.ok();
         match listed["approvals"].as_array().map(Vec::as_slice) {
             Some([one]) if one["approval_id"] != first["approval_id"] => Ok(one.clone()),
             other => Err(format!("{other:?}")),
         }
     })
     .await;
-    site.device.cli(&["approvals", "deny", text(&second, "/approval_id")]).await.ok();
+    site.device.cli(&["approval", "deny", text(&second, "/approval_id")]).await.ok();
     let run = backend.wait_for_end(&run_id).await;
     let receipt = &site.verify(&run.to_string(), &[]).await.ok()["receipts"][0];
     assert_eq!(text(receipt, "/effects"), "known");

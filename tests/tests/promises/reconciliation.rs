@@ -47,18 +47,18 @@ async fn a_run_that_had_written_waits_for_its_owner_who_sees_what_is_on_disk() {
     let (mut device, folder) = (TestDevice::paired_with(&gateway).await, Folder::new());
     let backend = writer(&device, &gateway, &folder, &["--allow", "Write"]).await;
     let run_id = killed_after_its_write(&mut device, &backend).await;
-    let shown = device.cli(&["runs", "show", &run_id]).await.ok();
+    let shown = device.cli(&["run", "show", &run_id]).await.ok();
     let evidence = &shown["evidence"][0];
     assert_eq!((text(evidence, "/tool"), text(evidence, "/on_disk")), ("Write", "as_planned"), "{shown}");
     assert_eq!(evidence["ok"], true);
-    let plain = device.plain_cli(&["runs", "show", &run_id]).await.stdout;
+    let plain = device.plain_cli(&["run", "show", &run_id]).await.stdout;
     assert!(plain.contains("runs reconcile") && plain.contains("as the tool call was to make it"), "{plain}");
 
-    device.cli(&["runs", "reconcile", &run_id, "--finished"]).await.ok();
+    device.cli(&["run", "reconcile", &run_id, "--finished"]).await.ok();
     let run = backend.wait_for_end(&run_id).await;
     let error = (text(&run, "/state"), text(&run, "/error/code"), text(&run, "/error/effects"));
     assert_eq!(error, ("failed", "interrupted", "known"), "{run}");
-    let again = device.cli(&["runs", "reconcile", &run_id, "--run-again"]).await;
+    let again = device.cli(&["run", "reconcile", &run_id, "--run-again"]).await;
     assert_eq!(again.exit, 6, "{}", again.stderr);
     let events = device.events(&run_id).await;
     assert_eq!(events.iter().filter(|event| *event == "run.reconciled").count(), 1, "{events:?}");
@@ -73,7 +73,7 @@ async fn a_run_that_its_owner_wants_again_runs_again_once_and_the_events_say_so(
     let backend = writer(&device, &gateway, &folder, &["--allow", "Write"]).await;
     let run_id = killed_after_its_write(&mut device, &backend).await;
     folder.script("writer", json!([{ "text": "again" }]));
-    device.cli(&["runs", "reconcile", &run_id, "--run-again"]).await.ok();
+    device.cli(&["run", "reconcile", &run_id, "--run-again"]).await.ok();
     ran_again(&device, &backend, &run_id).await;
 }
 
@@ -89,7 +89,7 @@ async fn a_decision_before_the_gateway_knew_that_there_was_one_to_make_is_told_i
     device.start().await;
     device.wait_for_standing(&run_id, "awaiting_reconciliation").await;
     folder.script("writer", json!([{ "text": "again" }]));
-    device.cli(&["runs", "reconcile", &run_id, "--run-again"]).await.ok();
+    device.cli(&["run", "reconcile", &run_id, "--run-again"]).await.ok();
     device.kill_9();
     device.start().await;
     device.wait_for_standing(&run_id, "interrupted").await;
@@ -122,10 +122,10 @@ async fn a_run_that_was_killed_while_it_asked_asks_anew_and_writes_once() {
     device.wait_for_standing(&run_id, "awaiting_approval").await;
     let second = waiting(&device).await;
     assert_ne!(first["approval_id"], second["approval_id"]);
-    let late = device.cli(&["approvals", "approve", text(&first, "/approval_id")]).await;
+    let late = device.cli(&["approval", "approve", text(&first, "/approval_id")]).await;
     assert_eq!(late.exit, 6, "{}", late.stderr);
     assert!(!folder.path().join("reply.txt").exists());
-    device.cli(&["approvals", "approve", text(&second, "/approval_id")]).await.ok();
+    device.cli(&["approval", "approve", text(&second, "/approval_id")]).await.ok();
     deskgate_tests::until("the file to be written", async || {
         if folder.path().join("reply.txt").exists() { Ok(()) } else { Err("it is not there".to_owned()) }
     })
@@ -134,7 +134,7 @@ async fn a_run_that_was_killed_while_it_asked_asks_anew_and_writes_once() {
     let events = device.events(&run_id).await;
     assert_eq!(events.iter().filter(|event| *event == "run.restarted").count(), 1, "{events:?}");
     // Stopped while it takes a while: the write remains, and the caller learns that.
-    device.cli(&["runs", "stop", &run_id]).await.ok();
+    device.cli(&["run", "stop", &run_id]).await.ok();
     assert_eq!(text(&backend.wait_for_end(&run_id).await, "/state"), "cancelled");
 }
 
@@ -150,7 +150,7 @@ async fn a_kill_at_whatever_moment_of_a_write_ends_in_a_question_or_in_nothing_w
     for looks in [0, 100, 1_000, 10_000, 10_000_000] {
         let run_id = backend.submit("Answer.").await;
         let request = waiting(&device).await;
-        device.cli(&["approvals", "approve", text(&request, "/approval_id")]).await.ok();
+        device.cli(&["approval", "approve", text(&request, "/approval_id")]).await.ok();
         // Killed after this many reads, or as soon as the file exists.
         let _ = (0..looks).find(|_| file.exists());
         device.kill_9();
@@ -163,10 +163,10 @@ async fn a_kill_at_whatever_moment_of_a_write_ends_in_a_question_or_in_nothing_w
         .await;
         if standing == "awaiting_approval" {
             assert!(!file.exists(), "after {looks} looks it began again though it had written");
-            device.cli(&["runs", "stop", &run_id]).await.ok();
+            device.cli(&["run", "stop", &run_id]).await.ok();
         } else {
             assert_eq!(device.executions(&run_id), 1);
-            device.cli(&["runs", "reconcile", &run_id, "--not-done"]).await.ok();
+            device.cli(&["run", "reconcile", &run_id, "--not-done"]).await.ok();
         }
         backend.wait_for_end(&run_id).await;
         let _ = std::fs::remove_file(&file);

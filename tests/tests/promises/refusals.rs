@@ -154,12 +154,12 @@ async fn a_rotated_control_token_ends_with_its_overlap_and_the_new_one_lets_in()
     let postgres = Postgres::shared().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;
     let mut device = TestDevice::paired_with(&gateway).await;
-    gateway.admin(&["token", "rotate", "--overlap-hours", "1"]).await.ok();
+    gateway.admin(&["token", "roll", "--overlap-hours", "1"]).await.ok();
     device.stop(Signal::TERM).await;
     device.start().await;
     device.wait_until_connected().await;
 
-    gateway.admin(&["token", "rotate", "--overlap-hours", "0"]).await.ok();
+    gateway.admin(&["token", "roll", "--overlap-hours", "0"]).await.ok();
     // Open sessions stay open; a connection with the old token is refused.
     assert_eq!(device.status().await["line"]["state"], "connected");
     device.stop(Signal::TERM).await;

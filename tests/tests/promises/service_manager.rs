@@ -138,7 +138,7 @@ async fn credentials_of_the_service_manager_are_used_and_shown_by_their_place_on
         }
     })
     .await;
-    let rotated = gateway.admin(&["token", "rotate"]).await;
+    let rotated = gateway.admin(&["token", "roll"]).await;
     assert_eq!(rotated.exit, 6, "what was given from outside is not changed here: {}", rotated.stderr);
     let unknown = gateway.command_line(&["--set", "server.listne=1", "config", "show"]).await;
     assert!(unknown.exit == 3 && unknown.stderr.contains("did you mean \"server.listen\"?"), "{}", unknown.stderr);

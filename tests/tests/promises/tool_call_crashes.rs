@@ -81,7 +81,7 @@ impl CrashFixture {
     /// The run waits for its owner, who sees a call with an unknown outcome.
     async fn waits_for_its_owner(&self, run_id: &str) {
         self.backend.wait_for_state(run_id, "awaiting_reconciliation").await;
-        let shown = self.device.cli(&["runs", "show", run_id]).await.ok();
+        let shown = self.device.cli(&["run", "show", run_id]).await.ok();
         let evidence = &shown["evidence"][0];
         let seen = (text(evidence, "/tool"), &evidence["ok"], text(evidence, "/arguments/command"));
         assert_eq!(seen, ("Bash", &json!(null), WAITING_COMMAND), "{shown}");
@@ -129,12 +129,12 @@ async fn a_run_killed_between_intent_and_effect_waits_and_its_next_attempt_asks_
     // The file that the command waited for: no process is left that could go on.
     site.folder.write("begin", "");
     site.folder.write("end", "");
-    site.device.cli(&["runs", "reconcile", &run_id, "--run-again"]).await.ok();
+    site.device.cli(&["run", "reconcile", &run_id, "--run-again"]).await.ok();
     // The rules allow it, but it may have happened.
     let request = waiting(&site.device).await;
     assert_eq!((text(&request, "/tool"), &request["attempt"]), ("Bash", &json!(2)), "{request}");
     assert_eq!(site.effects(), 0);
-    site.device.cli(&["approvals", "approve", text(&request, "/approval_id")]).await.ok();
+    site.device.cli(&["approval", "approve", text(&request, "/approval_id")]).await.ok();
     assert_eq!(site.backend.wait_for_end(&run_id).await["state"], "succeeded");
     assert_eq!((site.effects(), site.device.executions(&run_id)), (1, 2));
 }
@@ -151,7 +151,7 @@ async fn a_run_killed_between_effect_and_outcome_waits_and_is_never_done_again_b
     site.device.proxy().heal();
     site.device.wait_until_connected().await;
     site.waits_for_its_owner(&run_id).await;
-    site.device.cli(&["runs", "reconcile", &run_id, "--finished"]).await.ok();
+    site.device.cli(&["run", "reconcile", &run_id, "--finished"]).await.ok();
     let run = site.backend.wait_for_end(&run_id).await;
     let error = (text(&run, "/error/code"), text(&run, "/error/effects"));
     assert_eq!((error, site.effects()), (("interrupted", "known"), 1), "{run}");

@@ -76,7 +76,7 @@ async fn every_vendor_gets_its_reasoning_back_and_refuses_nothing() {
         assert_eq!(run["usage"]["reasoning_tokens"], 21, "{kind:?}: {run}");
         // What a reasoning was is nobody's but the owner's.
         let run_id = text(&run, "/run_id").to_owned();
-        let events = device.cli(&["runs", "show", &run_id]).await.ok();
+        let events = device.cli(&["run", "show", &run_id]).await.ok();
         assert!(!events.to_string().contains("I look first"), "{kind:?}: {events}");
     }
 }
@@ -292,7 +292,7 @@ async fn what_a_run_cost_is_the_owners_unless_the_service_tells_its_callers() {
     let (device, folder, backend) = served_by(&vendor, Vendor::Anthropic, &[]).await;
     let run = backend.wait_for_end(&backend.submit("How many lamps?").await).await;
     assert_eq!((&run["state"], &run["usage"]["cost_usd"]), (&json!("succeeded"), &Value::Null), "{run}");
-    let shown = device.cli(&["runs", "show", text(&run, "/run_id")]).await.ok();
+    let shown = device.cli(&["run", "show", text(&run, "/run_id")]).await.ok();
     let spent = &shown["spending"];
     assert_eq!(spent["input_tokens"], run["usage"]["input_tokens"], "{shown}");
     let cost = spent["cost"].as_u64().unwrap_or_else(|| panic!("{shown}"));
@@ -324,7 +324,7 @@ async fn a_budget_ends_runs_before_the_call_that_would_exceed_it() {
     let (device, folder, backend) = served_by(&vendor, Vendor::Anthropic, &[]).await;
     assert_eq!(device.cli(&["budget", "list"]).await.ok()["budgets"], json!([]));
     let run = backend.wait_for_end(&backend.submit("How many lamps?").await).await;
-    let spent = device.cli(&["runs", "show", text(&run, "/run_id")]).await.ok()["spending"].clone();
+    let spent = device.cli(&["run", "show", text(&run, "/run_id")]).await.ok()["spending"].clone();
     let cost = spent["cost"].as_u64().expect("priced");
     // Of a budget of the device four fifths are spent: its owner is warned, and runs go on.
     let usd = format!("{:.6}", cost as f64 / 0.9 / 1e6);
@@ -469,7 +469,7 @@ async fn caller_and_owner_see_that_a_run_waits_for_its_model() {
         if is_seen { Ok(()) } else { Err(run.to_string()) }
     })
     .await;
-    let shown = device.cli(&["runs", "show", &run_id]).await.ok();
+    let shown = device.cli(&["run", "show", &run_id]).await.ok();
     assert_eq!(shown["run"]["state_reason"]["code"], "model_unavailable", "{shown}");
     let run = backend.wait_for_end(&run_id).await;
     assert_eq!((&run["result"]["text"], &run["state_reason"]), (&json!("Back again."), &json!(null)), "{run}");
@@ -496,7 +496,7 @@ async fn what_a_vendor_said_of_a_failed_run_is_the_owners_alone() {
     let run_id = backend.submit("How many lamps?").await;
     let run = backend.wait_for_end(&run_id).await;
     assert_eq!(run["error"]["code"], "model_error", "{run}");
-    let shown = device.cli(&["runs", "show", &run_id]).await.ok();
+    let shown = device.cli(&["run", "show", &run_id]).await.ok();
     let detail = &shown["model_failure"]["detail"];
     assert_eq!((&detail["status"], &detail["param"]), (&json!(400), &json!("tools[0]")), "{shown}");
     assert_eq!(

@@ -122,7 +122,7 @@ async fn a_webhook_of_stripe_is_there_before_the_secret_that_stripe_makes_for_it
     let secret = "whsec_c2VjcmV0IG9mIFN0cmlwZQ";
     assert_eq!(site.send(&made["webhook"], &sign(secret, &body), &body).await.0, 401, "nobody can sign yet");
     let file = site.file("stripe", secret);
-    site.device.cli(&["hook", "secret", "stripe", "--overlap", "0", "--secret-file", &file]).await.ok();
+    site.device.cli(&["hook", "roll-secret", "stripe", "--overlap", "0", "--secret-file", &file]).await.ok();
     let sent = async || match site.send(&made["webhook"], &sign(secret, &body), &body).await {
         (202, _) => Ok(()),
         other => Err(format!("{other:?}")),
@@ -178,7 +178,7 @@ async fn an_owner_makes_watches_changes_and_removes_a_webhook_by_command() {
     assert_eq!((&set["requests_per_second"], set["filter"].get("condition")), (&json!(3), None));
     assert_eq!(cli(&["hook", "disable", "hmac"]).await.ok()["enabled"], false);
     assert_eq!(cli(&["hook", "enable", "hmac"]).await.ok()["enabled"], true);
-    let rolled = cli(&["hook", "secret", "hmac", "--overlap", "1"]).await.ok();
+    let rolled = cli(&["hook", "roll-secret", "hmac", "--overlap", "1"]).await.ok();
     assert!(rolled["webhook"]["old_secret_until"].is_string() && rolled["secret"] != made["secret"]);
     let pasted = cli(&["hook", "show", rolled["secret"].as_str().expect("a text")]).await;
     assert!(pasted.exit == 2 && !pasted.stderr.contains("whsec_"), "{}", pasted.stderr);

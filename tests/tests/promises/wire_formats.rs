@@ -62,7 +62,7 @@ async fn a_model_in_any_format_reads_edits_and_runs_commands_as_the_owner_allows
         for tool in ["Edit", "Bash"] {
             let request = waiting(&site.device).await;
             assert_eq!(text(&request, "/tool"), tool, "{profile}: {request}");
-            site.device.cli(&["approvals", "approve", text(&request, "/approval_id")]).await.ok();
+            site.device.cli(&["approval", "approve", text(&request, "/approval_id")]).await.ok();
         }
         let run = site.backend.wait_for_end(&run_id).await;
         assert_eq!((&run["result"]["text"], &run["usage"]["tool_calls"]), (&json!("Four it is."), &json!(3)), "{run}");

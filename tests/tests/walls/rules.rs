@@ -64,6 +64,7 @@ pub(crate) const CRATES: [CrateRules; 12] = [
             ("proxy_protocol", &["networks"]),
             ("metrics", &[]),
             ("heartbeat", &[]),
+            ("help", &[]),
             ("encryption", &[]),
             ("signing", &[]),
             ("signals", &[]),
@@ -149,7 +150,7 @@ pub(crate) const CRATES: [CrateRules; 12] = [
             ("power", &[]),
             ("notices", &[]),
             ("gateway_version", &["link"]),
-            ("autostart", &[]),
+            ("autostart", &["config"]),
             ("config", &[]),
         ],
         owned_crates: &[

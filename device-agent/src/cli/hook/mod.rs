@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use deskgate_program::confirmation::Confirmation;
 use deskgate_program::exit::{Exit, Failure};
+use deskgate_program::look::{Cell, Tone};
 use deskgate_program::output::Output;
 use deskgate_program::records::{self, Detail, Noun};
 use deskgate_protocol::management::{
@@ -52,7 +53,8 @@ pub(super) enum HookCommand {
     #[command(after_help = "Ends with 10 if the event would be refused.")]
     Test(Box<HookTestArgs>),
     /// Give a webhook another secret
-    Secret {
+    #[command(alias = "secret")]
+    RollSecret {
         /// Its name or identifier
         hook: String,
         /// Hours for which the old one stays active
@@ -171,7 +173,7 @@ pub(super) async fn run(agent: AgentClient, command: HookCommand, out: Output) -
             });
         }
         HookCommand::Test(test) => return trial(agent, *test, out).await,
-        HookCommand::Secret { hook, overlap, secret } => {
+        HookCommand::RollSecret { hook, overlap, secret } => {
             let hook_id = find(&agent, &hook).await?;
             let request = RollWebhookSecret { hook_id, overlap_s: overlap * 3600, secret: secret.read()? };
             let rolled = agent.manage(request).await?;
@@ -235,8 +237,8 @@ async fn find(agent: &AgentClient, wanted: &str) -> Result<HookId, Failure> {
         return Ok(hook_id);
     }
     let hooks = agent.manage(ListWebhooks { app_id: None }).await?;
-    let named = hooks.into_iter().filter(|hook| hook.settings.name == wanted);
-    WEBHOOKS.only(wanted, named.map(|hook| hook.hook_id))
+    let hook = WEBHOOKS.named(wanted, hooks, |hook| hook.settings.name.clone(), |hook| hook.hook_id.to_string())?;
+    Ok(hook.hook_id)
 }
 
 fn created(made: &WebhookWithSecret, given: bool) -> String {
@@ -244,7 +246,7 @@ fn created(made: &WebhookWithSecret, given: bool) -> String {
     let secret = match (given, &made.secret) {
         (false, None) => format!(
             "Then it shows a secret, without which nothing counts. Give it here:\n  \
-             deskgate hook secret {hook_id} --overlap 0 --secret-file -"
+             deskgate hook roll-secret {hook_id} --overlap 0 --secret-file -"
         ),
         _ => shown_once(made),
     };
@@ -266,11 +268,11 @@ fn list(hooks: &[Webhook]) -> String {
         |hook| {
             let (name, scheme) = (line(&hook.settings.name), hook.settings.scheme.as_str());
             vec![
-                name,
-                scheme.to_owned(),
-                state(hook).to_owned(),
-                hook.settings.endpoint_id.to_string(),
-                hook.hook_id.to_string(),
+                name.into(),
+                scheme.into(),
+                Cell::toned(state(hook), if hook.enabled { Tone::Good } else { Tone::Quiet }),
+                Cell::id(hook.settings.endpoint_id),
+                Cell::id(hook.hook_id),
             ]
         },
     )
@@ -308,15 +310,14 @@ fn received(receipts: &[WebhookReceipt]) -> String {
         &["RECEIVED", "OUTCOME", "TYPE", "EVENT", "RUN OR REASON", "ID"],
         |receipt| {
             let text = |value: &Option<String>| value.as_deref().map(line).unwrap_or_default();
-            let became = receipt.run_id.map(|run_id| run_id.to_string()).unwrap_or_else(|| text(&receipt.reason));
-            let (at, outcome) = (receipt.received_at.to_string(), receipt.outcome.to_string());
+            let became = receipt.run_id.map_or_else(|| text(&receipt.reason).into(), Cell::id);
             vec![
-                at,
-                outcome,
-                text(&receipt.event_type),
-                text(&receipt.event_id),
+                receipt.received_at.into(),
+                receipt.outcome.to_string().into(),
+                text(&receipt.event_type).into(),
+                text(&receipt.event_id).into(),
                 became,
-                receipt.receipt_id.to_string(),
+                Cell::id(receipt.receipt_id),
             ]
         },
     )

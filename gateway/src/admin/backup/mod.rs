@@ -336,7 +336,7 @@ async fn restore(
         format!(
             "Restored:\n{}{}{in_doubt} runs that had not ended await reconciliation: what became of them since is not known \
              here. Those that had not begun are queued again when their desktop is back and says that it never had them; \
-             about the others its owner decides: deskgate runs settle. See: deskgate-gateway admin run list --state \
+             about the others its owner decides: deskgate run settle. See: deskgate-gateway admin run list --state \
              awaiting_reconciliation\n\nWhat was done after {} is undone: devices, keys and tokens that were revoked since \
              are good again, and requests that were accepted since are not known any more. Look at `admin device list` \
              before the gateway is started.\nThe sealing key must be the one of that time: {}",

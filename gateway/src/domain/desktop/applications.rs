@@ -121,7 +121,7 @@ fn waits_for(outstanding: &OutstandingWork) -> String {
         (runs_to_stop, "to stop (the desktop must be connected)", "run"),
         (
             runs_to_reconcile,
-            "of unknown outcome (the desktop ends it when it is connected, or its user does: deskgate runs reconcile)",
+            "of unknown outcome (the desktop ends it when it is connected, or its user does: deskgate run reconcile)",
             "run",
         ),
         (resets, "to be acknowledged by the desktop", "reset"),

@@ -75,7 +75,7 @@ impl Desktop {
                 "the conversation is in generation {current}; look at it and decide whether it is still to be reset"
             ))),
             operations::OperationReply::Busy { active_run_id } => Err(conflict(format!(
-                "the conversation is busy with {active_run_id}; wait for its end, or stop it with: deskgate runs stop {active_run_id}"
+                "the conversation is busy with {active_run_id}; wait for its end, or stop it with: deskgate run stop {active_run_id}"
             ))),
             operations::OperationReply::OtherAttempt { .. } => Err(conflict(
                 "the run was taken up meanwhile; look at it and decide whether it is still to be stopped".to_owned(),

@@ -237,7 +237,7 @@ async fn eight_active(desktop: &mut Desktop, report: &mut BenchReport) -> anyhow
     tokio::time::sleep(memory::IDLE_PERIOD).await;
     memory::note(report, ACTIVE_MEMORY_METRIC, desktop.pid()?)?;
     for run_id in runs {
-        desktop.ask(&["runs", "stop", &run_id, "--wait", "30s"]).await?;
+        desktop.ask(&["run", "stop", &run_id, "--wait", "30s"]).await?;
     }
     Ok(())
 }

@@ -102,7 +102,7 @@ impl Desktop {
         server.ask(&["admin", "device", "add", &identity]).await?;
         let host_key = server.ask(&["admin", "host-key"]).await?;
         let fingerprint = host_key["fingerprint"].as_str().context("no fingerprint")?;
-        let save = ["connection", "save", "--mode", "remote", "--ssh-user", "deskgate", "--ssh-address", ssh];
+        let save = ["connection", "set", "--mode", "remote", "--ssh-user", "deskgate", "--ssh-address", ssh];
         let rest = ["--control-socket", &socket, "--host-key", fingerprint, "--token-file", &token];
         self.ask(&[save.as_slice(), rest.as_slice()].concat()).await?;
         // A fresh process, without leftovers of the built-in gateway.

@@ -106,7 +106,7 @@ async fn sign_in(desktop: &Desktop) -> anyhow::Result<(SocketAddr, String, Strin
 async fn addresses(desktop: &Desktop) -> anyhow::Result<Vec<String>> {
     let id = |list: &Value, name: &str, member: &str| list[name][0][member].as_str().map(str::to_owned);
     let applications = desktop.ask(&["app", "list"]).await?;
-    let runs = desktop.ask(&["runs", "list", "--limit", "1"]).await?;
+    let runs = desktop.ask(&["run", "list", "--limit", "1"]).await?;
     let app = id(&applications, "applications", "app_id").context("no application")?;
     let run = id(&runs, "runs", "run_id").context("no run")?;
     let fixed = ["/", "/approvals", "/runs", "/conversations", "/applications", "/removed"].map(str::to_owned);

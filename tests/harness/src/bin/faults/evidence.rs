@@ -136,7 +136,7 @@ async fn count_spent(
     };
     for job in jobs(records).iter().filter(|job| spender::desktop_of(&job.key) == Some(desktop)) {
         let Some(run_id) = &job.run_id else { continue };
-        let shown = device.cli(&["runs", "show", run_id]).await;
+        let shown = device.cli(&["run", "show", run_id]).await;
         if shown.exit == 0 {
             evidence.spent.insert(run_id.clone(), tokens(&shown.value["spending"]));
         }

@@ -191,7 +191,7 @@ async fn one_decision(site: &LoadEnvironment, report: &mut LoadReport) {
     let run_id = backend.submit("Ask first.").await;
     backend.wait_for_state(&run_id, "awaiting_approval").await;
     let listed = until("the question", async || {
-        let listed = desktop.device.cli(&["approvals", "list"]).await.ok();
+        let listed = desktop.device.cli(&["approval", "list"]).await.ok();
         let waits = listed["approvals"].as_array().is_some_and(|all| all.len() == 1);
         if waits { Ok(listed) } else { Err(listed.to_string()) }
     })

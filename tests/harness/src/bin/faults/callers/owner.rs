@@ -34,22 +34,22 @@ pub(crate) async fn work(business: Arc<CallerContext>, desktop: usize) {
         let said = device.cli(&["status"]).await.value;
         for run in rows(&said["work"]["runs"]).iter().filter(|run| run["standing"] == "awaiting_reconciliation") {
             let id = text(run, "run_id");
-            let reconcile = ["runs", "reconcile", id];
+            let reconcile = ["run", "reconcile", id];
             let (again, finished) = ([&reconcile[..], &["--run-again"]], [&reconcile[..], &["--finished"]]);
             decide(id, DecisionTopic::RunAgain, 50, &again.concat(), &finished.concat()).await;
         }
         // After a restore their desktop knows nothing of them, or its word does not count.
-        if !rows(&device.cli(&["runs", "settle"]).await.value["unknown"]).is_empty() {
-            device.cli(&["runs", "settle", "--end-unknown"]).await;
+        if !rows(&device.cli(&["run", "settle"]).await.value["unknown"]).is_empty() {
+            device.cli(&["run", "settle", "--end-unknown"]).await;
         }
-        for request in rows(&device.cli(&["approvals", "list"]).await.value["approvals"]) {
+        for request in rows(&device.cli(&["approval", "list"]).await.value["approvals"]) {
             let id = text(request, "approval_id");
             decide(
                 text(request, "run_id"),
                 DecisionTopic::Call,
                 80,
-                &["approvals", "approve", id],
-                &["approvals", "deny", id],
+                &["approval", "approve", id],
+                &["approval", "deny", id],
             )
             .await;
         }

@@ -73,7 +73,7 @@ pub(crate) async fn stall(testbed: &Testbed, planned: &PlannedFault) -> anyhow::
         (device.plain_cli(arguments).await, u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX))
     };
     let ((status, status_ms), (approvals, approvals_ms)) =
-        tokio::join!(timed(&["status"]), timed(&["approvals", "list"]));
+        tokio::join!(timed(&["status"]), timed(&["approval", "list"]));
     let still = device.status().await["line"]["state"] == "connected";
     sleep(Duration::from_millis(planned.lasts_ms).saturating_sub(began.elapsed())).await;
     testbed.postgres.thaw().await;

@@ -45,7 +45,7 @@ pub(super) async fn look(siege: &Siege, logged: &mut usize) -> Look {
     let mut shown = vec![("the log", log.get(*logged..).unwrap_or_default().to_owned())];
     *logged = log.len();
     // Each waits for two seconds if the gateway answers nothing.
-    let answers = tokio::join!(timed(siege, &["status"]), timed(siege, &["approvals", "list"]));
+    let answers = tokio::join!(timed(siege, &["status"]), timed(siege, &["approval", "list"]));
     let mut commands = Vec::new();
     for (name, (took, said)) in [("status", answers.0), ("approvals list", answers.1)] {
         commands.push((name, took, said.exit));

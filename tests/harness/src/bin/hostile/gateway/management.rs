@@ -165,7 +165,7 @@ pub(super) fn behaviours() -> Vec<Behaviour<Siege>> {
             allowed: NOTHING,
             act: |siege| {
                 Box::pin(async move {
-                    let (evidence, _) = asked(siege, &["runs", "list"], |request| {
+                    let (evidence, _) = asked(siege, &["run", "list"], |request| {
                         vec![reply(request, json!({ "runs": [], "has_more": true, "next": AGAIN }))]
                     })
                     .await?;
@@ -227,7 +227,7 @@ pub(super) fn behaviours() -> Vec<Behaviour<Siege>> {
                     siege.fresh_line().await?;
                     let began = Instant::now();
                     let status = siege.device.plain_cli(&["status"]).await;
-                    let approvals = siege.device.plain_cli(&["approvals", "list"]).await;
+                    let approvals = siege.device.plain_cli(&["approval", "list"]).await;
                     let took = began.elapsed();
                     holds!(took < Duration::from_secs(6), "the two took {} ms", took.as_millis());
                     holds!(status.exit == 0 && approvals.exit == 0, "{}{}", status.stderr, approvals.stderr);

@@ -1,31 +1,37 @@
-//! `runs`: the runs of this device's services.
+//! `run`: the runs of this device's services.
 
 use std::time::{Duration, Instant};
 
 use clap::Subcommand;
 use deskgate_program::duration;
 use deskgate_program::exit::{Exit, Failure};
+use deskgate_program::look::Cell;
 use deskgate_program::output::Output;
 use deskgate_program::records;
+use deskgate_program::records::Noun;
+use deskgate_program::records::given::{GivenId, MAX_SEARCHED};
+use deskgate_program::records::tones::Toned;
 use deskgate_program::visible;
+use deskgate_protocol::RunId;
 use deskgate_protocol::management::{ListRuns, ListedRun, RunDetail, ShowRun, StopRun};
 use deskgate_protocol::run::{Phase, Run, RunEvent, RunState};
-use deskgate_protocol::{EndpointId, RunId};
 
 use super::identity::fingerprint;
 use super::socket::AgentClient;
-use super::{app, call, operation};
+use super::{app, call, operation, service};
 use crate::local::{
     CallRecord, EndUnknownRuns, Evidence, ListCalls, ListUnsettled, ModelFailure, OwnerFinding, ReceiptVerdict,
     ReconcileRun, ShowCall, ShowEvidence, ShowModelFailure, ShowRunSpending, Spending, UnsettledRuns,
 };
 
+const RUNS: Noun = Noun { singular: "run", plural: "runs", list: "deskgate run list" };
+
 /// Characters of what a run was asked that a list shows.
 const MAX_ASKED_CHARS: usize = 48;
 
-/// `deskgate runs …`
+/// `deskgate run …`
 #[derive(Debug, Subcommand)]
-pub(super) enum RunsCommand {
+pub(super) enum RunCommand {
     /// Runs, newest first
     List {
         /// At most so many
@@ -33,24 +39,24 @@ pub(super) enum RunsCommand {
         limit: u32,
         /// Only runs older than this one
         #[arg(long, value_name = "RUN")]
-        before: Option<RunId>,
+        before: Option<GivenId<RunId>>,
         /// Only in this state, as in running; may be repeated
         #[arg(long, value_name = "STATE")]
         state: Vec<RunState>,
         /// Only of this application: its name or identifier, removed or not
         #[arg(long, value_name = "APP")]
         app: Option<String>,
-        /// Only of this published service
-        #[arg(long, value_name = "SERVICE_ID")]
-        service: Option<EndpointId>,
+        /// Only of this published service: its name or identifier
+        #[arg(long, value_name = "SERVICE")]
+        service: Option<String>,
         /// Only what this run, conversation or stop is about
         #[arg(long, value_name = "ID")]
         find: Option<String>,
     },
     /// One run with its events
     Show {
-        /// Which
-        run: RunId,
+        /// Its identifier, or the end of it as `run list` shows it
+        run: GivenId<RunId>,
         /// Wait until it ended, at most so long, as in 60s
         #[arg(long, value_name = "TIME", value_parser = duration::parse)]
         wait: Option<Duration>,
@@ -58,14 +64,14 @@ pub(super) enum RunsCommand {
     /// One tool call of a run: what it was to do, and what it gave back
     Call {
         /// Of which run
-        run: RunId,
-        /// Which of its calls, as `deskgate runs show` names them
+        run: GivenId<RunId>,
+        /// Which of its calls, as `deskgate run show` names them
         call: String,
     },
     /// Follow a run's events until it ends
     Tail {
-        /// Which
-        run: RunId,
+        /// Its identifier, or the end of it as `run list` shows it
+        run: GivenId<RunId>,
         /// Give up after so long, as in 10m
         #[arg(long, value_name = "TIME", value_parser = duration::parse)]
         timeout: Option<Duration>,
@@ -73,8 +79,8 @@ pub(super) enum RunsCommand {
     /// Confirm the outcome of a run that was interrupted while it may have been writing
     #[command(group(clap::ArgGroup::new("finding").required(true)))]
     Reconcile {
-        /// Which
-        run: RunId,
+        /// Its identifier, or the end of it as `run list` shows it
+        run: GivenId<RunId>,
         /// The interrupted tool call did what it was to do: the run ends, and its caller learns that something changed
         #[arg(long, group = "finding")]
         finished: bool,
@@ -93,37 +99,44 @@ pub(super) enum RunsCommand {
         end_unknown: bool,
     },
     /// Stop a run; what it changed already stays changed
+    #[command(alias = "cancel")]
     Stop {
-        /// Which
-        run: RunId,
+        /// Its identifier, or the end of it as `run list` shows it
+        run: GivenId<RunId>,
         /// Wait until the stop is confirmed, at most so long, as in 60s
         #[arg(long, value_name = "TIME", value_parser = duration::parse)]
         wait: Option<Duration>,
     },
 }
 
-pub(super) async fn run(agent: AgentClient, command: RunsCommand, out: Output) -> Result<(), Failure> {
+pub(super) async fn run(agent: AgentClient, command: RunCommand, out: Output) -> Result<(), Failure> {
     match command {
-        RunsCommand::List { limit, before, state, app, service, find } => {
+        RunCommand::List { limit, before, state, app, service, find } => {
             let app_id = app::find_given(&agent, app).await?;
-            let request = ListRuns { limit, before, states: state, app_id, endpoint_id: service, find };
+            let before = find_given(&agent, before).await?;
+            let endpoint_id = match service {
+                Some(service) => Some(service::endpoint_of(&agent, &service).await?),
+                None => None,
+            };
+            let request = ListRuns { limit, before, states: state, app_id, endpoint_id, find };
             let page = agent.manage(request).await?;
             out.result("runs/1", &page, || list(&page.runs) + &records::older(page.next));
             Ok(())
         }
-        RunsCommand::Show { run, wait } => show(agent, run, wait, out).await,
-        RunsCommand::Call { run, call } => {
-            let record = agent.request(ShowCall { run_id: run, call_id: call }).await?;
+        RunCommand::Show { run, wait } => show(agent.clone(), find(&agent, run).await?, wait, out).await,
+        RunCommand::Call { run, call } => {
+            let record = agent.request(ShowCall { run_id: find(&agent, run).await?, call_id: call }).await?;
             out.result("call/1", &record, || call::whole(&record));
             Ok(())
         }
-        RunsCommand::Tail { run, timeout } => tail(agent, run, timeout, out).await,
-        RunsCommand::Reconcile { run, finished, not_done, run_again: _ } => {
+        RunCommand::Tail { run, timeout } => tail(agent.clone(), find(&agent, run).await?, timeout, out).await,
+        RunCommand::Reconcile { run, finished, not_done, run_again: _ } => {
             let finding = match (finished, not_done) {
                 (true, _) => OwnerFinding::Finished,
                 (_, true) => OwnerFinding::NotDone,
                 _ => OwnerFinding::RunAgain,
             };
+            let run = find(&agent, run).await?;
             agent.request(ReconcileRun { run_id: run, finding }).await?;
             out.result("reconciled/1", &serde_json::json!({ "run_id": run, "finding": finding }), || match finding {
                 OwnerFinding::RunAgain => format!("{run} is executed again once the gateway has offered it."),
@@ -131,7 +144,7 @@ pub(super) async fn run(agent: AgentClient, command: RunsCommand, out: Output) -
             });
             Ok(())
         }
-        RunsCommand::Settle { end_unknown: true } => {
+        RunCommand::Settle { end_unknown: true } => {
             let ended = agent.request(EndUnknownRuns {}).await?;
             out.result("ended_unknown/1", &ended, || {
                 let more = if ended.has_more { " There may be more: run this again." } else { "" };
@@ -139,15 +152,39 @@ pub(super) async fn run(agent: AgentClient, command: RunsCommand, out: Output) -
             });
             Ok(())
         }
-        RunsCommand::Settle { end_unknown: false } => {
+        RunCommand::Settle { end_unknown: false } => {
             let runs = agent.request(ListUnsettled {}).await?;
             out.result("unsettled/1", &runs, || unsettled(&runs));
             Ok(())
         }
-        RunsCommand::Stop { run, wait } => {
-            let operation = agent.manage(StopRun { run_id: run }).await?;
+        RunCommand::Stop { run, wait } => {
+            let operation = agent.manage(StopRun { run_id: find(&agent, run).await? }).await?;
             operation::follow(agent, operation, wait, out).await
         }
+    }
+}
+
+/// A run by its identifier, or by the end of it.
+pub(super) async fn find(agent: &AgentClient, given: GivenId<RunId>) -> Result<RunId, Failure> {
+    let newest = async || {
+        let all = ListRuns {
+            limit: MAX_SEARCHED,
+            before: None,
+            states: Vec::new(),
+            app_id: None,
+            endpoint_id: None,
+            find: None,
+        };
+        Ok(agent.manage(all).await?.runs.into_iter().map(|run| run.run_id))
+    };
+    given.among(&RUNS, newest).await
+}
+
+/// The same for an optional run.
+pub(super) async fn find_given(agent: &AgentClient, given: Option<GivenId<RunId>>) -> Result<Option<RunId>, Failure> {
+    match given {
+        Some(given) => find(agent, given).await.map(Some),
+        None => Ok(None),
     }
 }
 
@@ -271,7 +308,7 @@ fn verdict(run: &Run) -> Result<(), Failure> {
 
 fn list(runs: &[ListedRun]) -> String {
     records::list(runs, "No run here.", &["STATE", "ACCEPTED", "ASKED", "ID"], |run| {
-        vec![run.state.to_string(), run.created_at.to_string(), asked(run), run.run_id.to_string()]
+        vec![run.state.cell(), run.created_at.into(), asked(run).into(), Cell::id(run.run_id)]
     })
 }
 
@@ -286,11 +323,12 @@ fn unsettled(runs: &UnsettledRuns) -> String {
         text += "No run waits for your decision.\n";
     }
     if !runs.held.is_empty() {
-        let next = "Interrupted on this device. See what each may have changed: deskgate runs show RUN";
+        let next = "Interrupted on this device. See what each may have changed: deskgate run show RUN";
         text += &format!("{next}\n{}\n", list(&runs.held));
     }
     if !runs.unknown.is_empty() {
-        let next = "Not known to this device, which does not execute them. End all of them: deskgate runs settle --end-unknown";
+        let next =
+            "Not known to this device, which does not execute them. End all of them: deskgate run settle --end-unknown";
         text += &format!("{next}\n{}\n", list(&runs.unknown));
     }
     if runs.has_more {

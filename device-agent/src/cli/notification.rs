@@ -1,4 +1,4 @@
-//! `notifications`: whether desktop notifications announce calls that wait for a decision.
+//! `notification`: whether desktop notifications announce calls that wait for a decision.
 
 use clap::{Args, Subcommand};
 use deskgate_program::exit::Failure;
@@ -8,18 +8,18 @@ use super::socket::AgentClient;
 use crate::local::{GetNotifications, SetNotifications};
 use crate::settings;
 
-/// `deskgate notifications …`
+/// `deskgate notification …`
 #[derive(Debug, Subcommand)]
-pub(super) enum NotificationsCommand {
+pub(super) enum NotificationCommand {
     /// What is shown
     Show,
     /// Choose what is shown
-    Set(NotificationsSetArgs),
+    Set(NotificationSetArgs),
 }
 
-/// `deskgate notifications set`
+/// `deskgate notification set`
 #[derive(Debug, Args)]
-pub(super) struct NotificationsSetArgs {
+pub(super) struct NotificationSetArgs {
     /// Whether a tool call that waits for your decision shows a notification
     #[arg(long, value_name = "BOOL")]
     approvals: Option<bool>,
@@ -28,10 +28,10 @@ pub(super) struct NotificationsSetArgs {
     hide_details: Option<bool>,
 }
 
-pub(super) async fn run(agent: AgentClient, command: NotificationsCommand, out: Output) -> Result<(), Failure> {
+pub(super) async fn run(agent: AgentClient, command: NotificationCommand, out: Output) -> Result<(), Failure> {
     let now = match command {
-        NotificationsCommand::Show => agent.request(GetNotifications {}).await?,
-        NotificationsCommand::Set(set) => {
+        NotificationCommand::Show => agent.request(GetNotifications {}).await?,
+        NotificationCommand::Set(set) => {
             agent.request(SetNotifications { on: set.approvals, hide_details: set.hide_details }).await?
         }
     };

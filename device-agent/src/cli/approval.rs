@@ -1,24 +1,29 @@
-//! `approvals`: tool calls that wait for a person.
+//! `approval`: tool calls that wait for a person.
 
 use std::collections::HashMap;
 
 use clap::Subcommand;
 use deskgate_program::exit::Failure;
+use deskgate_program::look::{Cell, Tone};
 use deskgate_program::output::{Output, table};
 use deskgate_program::records;
+use deskgate_program::records::Noun;
+use deskgate_program::records::given::GivenId;
 use deskgate_protocol::ids::{ApplicationId, ApprovalId, RunId};
 use deskgate_protocol::management::ListApplications;
 
 use super::socket::AgentClient;
-use super::{call, no_secret};
+use super::{call, no_secret, run};
 use crate::local::{
     ApprovalState, ApprovalView, DecideApproval, Decision, ListApprovals, ListAudit, ShowApproval, audit, median,
 };
 use deskgate_program::visible::{block, line};
 
-/// `deskgate approvals …`
+const APPROVALS: Noun = Noun { singular: "approval", plural: "approvals", list: "deskgate approval list --all" };
+
+/// `deskgate approval …`
 #[derive(Debug, Subcommand)]
-pub(super) enum ApprovalsCommand {
+pub(super) enum ApprovalCommand {
     /// Requests that wait for you, those that expire first at the top
     List {
         /// The answered ones too
@@ -27,21 +32,21 @@ pub(super) enum ApprovalsCommand {
     },
     /// One request: what would be done, where, and for whom
     Show {
-        /// Which
-        approval: ApprovalId,
+        /// Its identifier, or the end of it as `approval list` shows it
+        approval: GivenId<ApprovalId>,
     },
     /// Let a tool call run, with exactly the arguments that `show` shows
     Approve {
-        /// Which
-        approval: ApprovalId,
+        /// Its identifier, or the end of it as `approval list` shows it
+        approval: GivenId<ApprovalId>,
         /// Also further tool calls of the kind that `show` names, for the rest of this run
         #[arg(long)]
         for_run: bool,
     },
     /// Refuse a tool call
     Deny {
-        /// Which
-        approval: ApprovalId,
+        /// Its identifier, or the end of it as `approval list` shows it
+        approval: GivenId<ApprovalId>,
         /// What the assistant is told as your words
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
@@ -50,16 +55,16 @@ pub(super) enum ApprovalsCommand {
     Log {
         /// Of one run only
         #[arg(long)]
-        run: Option<RunId>,
+        run: Option<GivenId<RunId>>,
         /// At most so many
         #[arg(long, default_value_t = 50)]
         limit: u32,
     },
 }
 
-pub(super) async fn run(agent: AgentClient, command: ApprovalsCommand, out: Output) -> Result<(), Failure> {
+pub(super) async fn run(agent: AgentClient, command: ApprovalCommand, out: Output) -> Result<(), Failure> {
     match command {
-        ApprovalsCommand::List { all } => {
+        ApprovalCommand::List { all } => {
             let requests = agent.request(ListApprovals { all, run_id: None }).await?;
             let names = applications(&agent).await;
             let waited = median(requests.iter().filter_map(ApprovalView::waited_s));
@@ -69,14 +74,15 @@ pub(super) async fn run(agent: AgentClient, command: ApprovalsCommand, out: Outp
                 list(&requests, &names) + &median.unwrap_or_default()
             });
         }
-        ApprovalsCommand::Show { approval } => {
-            let request = agent.request(ShowApproval { approval_id: approval }).await?;
+        ApprovalCommand::Show { approval } => {
+            let request = agent.request(ShowApproval { approval_id: find(&agent, approval).await? }).await?;
             let names = applications(&agent).await;
             out.result("approval/1", &request, || show(&request, &names));
         }
-        ApprovalsCommand::Approve { approval, for_run } => {
+        ApprovalCommand::Approve { approval, for_run } => {
             let decision = if for_run { Decision::ForRun } else { Decision::Once };
-            let request = agent.request(DecideApproval { approval_id: approval, decision }).await?;
+            let approval_id = find(&agent, approval).await?;
+            let request = agent.request(DecideApproval { approval_id, decision }).await?;
             out.result("approval/1", &request, || match for_run {
                 false => {
                     format!("Approved, once: {} of run {}.", line(&request.approval.tool), request.approval.run_id)
@@ -84,19 +90,30 @@ pub(super) async fn run(agent: AgentClient, command: ApprovalsCommand, out: Outp
                 true => format!("Approved for the rest of run {}: {}.", request.approval.run_id, line(&request.scope)),
             });
         }
-        ApprovalsCommand::Deny { approval, reason } => {
+        ApprovalCommand::Deny { approval, reason } => {
             no_secret("--reason", reason.as_deref().unwrap_or_default())?;
             let decision = Decision::Deny { reason };
-            let request = agent.request(DecideApproval { approval_id: approval, decision }).await?;
+            let approval_id = find(&agent, approval).await?;
+            let request = agent.request(DecideApproval { approval_id, decision }).await?;
             out.result("approval/1", &request, || {
                 format!("Denied: {} of run {}.", line(&request.approval.tool), request.approval.run_id)
             });
         }
-        ApprovalsCommand::Log { run, limit } => {
+        ApprovalCommand::Log { run, limit } => {
+            let run = run::find_given(&agent, run).await?;
             show_log(agent, run, limit, out).await?;
         }
     }
     Ok(())
+}
+
+/// An approval by its identifier, or by the end of it.
+async fn find(agent: &AgentClient, given: GivenId<ApprovalId>) -> Result<ApprovalId, Failure> {
+    let all = async || {
+        let all = agent.request(ListApprovals { all: true, run_id: None }).await?;
+        Ok(all.into_iter().map(|view| view.approval.approval_id))
+    };
+    given.among(&APPROVALS, all).await
 }
 
 /// What was asked, decided and executed.
@@ -130,7 +147,7 @@ fn place(view: &ApprovalView) -> String {
 }
 
 fn list(requests: &[ApprovalView], names: &HashMap<ApplicationId, String>) -> String {
-    let heads = ["STATE", "WAITED", "TOOL", "PLACE", "SERVICE", "APPLICATION", "SUBJECT", "ID"];
+    let heads = ["STATE", "EXPIRES", "WAITED", "TOOL", "PLACE", "SERVICE", "APPLICATION", "SUBJECT", "ID"];
     records::list(
         requests,
         "Nothing waits for you. A request appears when a service asks to do something that its rules do not allow \
@@ -139,14 +156,19 @@ fn list(requests: &[ApprovalView], names: &HashMap<ApplicationId, String>) -> St
         |view| {
             let request = &view.approval;
             let state = match request.state {
-                ApprovalState::Waiting => format!("until {}", request.expires_at),
-                state if view.not_carried_out().is_some() => format!("{}, not carried out", state.as_str()),
-                state => state.as_str().to_owned(),
+                ApprovalState::Waiting => Cell::toned("waiting", Tone::Attention),
+                state if view.not_carried_out().is_some() => {
+                    Cell::toned(format!("{}, not carried out", state.as_str()), Tone::Failed)
+                }
+                state => Cell::from(state.as_str()),
             };
+            let until = (request.state == ApprovalState::Waiting).then_some(request.expires_at);
             let waited = view.waited_s().map(|seconds| format!("{seconds} s")).unwrap_or_default();
             let (tool, service) = (line(&request.tool), line(&request.service));
-            let (application, id) = (application(view, names), request.approval_id.to_string());
-            vec![state, waited, tool, place(view), service, application, subject(view), id]
+            let (application, id) = (application(view, names), Cell::id(request.approval_id));
+            let [waited, tool, place, service, application, subject] =
+                [waited, tool, place(view), service, application, subject(view)].map(Cell::from);
+            vec![state, until.into(), waited, tool, place, service, application, subject, id]
         },
     )
 }
@@ -195,9 +217,9 @@ fn show(view: &ApprovalView, names: &HashMap<ApplicationId, String>) -> String {
     if request.state == ApprovalState::Waiting {
         let id = request.approval_id;
         text += &format!(
-            "\ndeskgate approvals approve {id}            this tool call, once\n\
-             deskgate approvals approve {id} --for-run  also, for the rest of this run: {}\n\
-             deskgate approvals deny {id} [--reason TEXT]\n",
+            "\ndeskgate approval approve {id}            this tool call, once\n\
+             deskgate approval approve {id} --for-run  also, for the rest of this run: {}\n\
+             deskgate approval deny {id} [--reason TEXT]\n",
             line(&view.scope)
         );
     }
@@ -207,14 +229,9 @@ fn show(view: &ApprovalView, names: &HashMap<ApplicationId, String>) -> String {
 fn log(entries: &[audit::AuditEntry]) -> String {
     let row = |entry: &audit::AuditEntry| {
         let answer = entry.answer.clone().unwrap_or_default();
-        vec![
-            entry.at.to_string(),
-            entry.what.clone(),
-            answer,
-            line(&entry.tool),
-            line(&entry.who),
-            entry.run_id.to_string(),
-        ]
+        let [what, answer, tool, who] =
+            [entry.what.clone(), answer, entry.tool.clone(), entry.who.clone()].map(Cell::from);
+        vec![entry.at.into(), what, answer, tool, who, Cell::id(entry.run_id)]
     };
-    table(&["AT", "WHAT", "ANSWER", "TOOL", "BY", "RUN"], &entries.iter().map(row).collect::<Vec<_>>())
+    table(&["AT", "WHAT", "ANSWER", "TOOL", "BY", "RUN"], entries.iter().map(row).collect())
 }

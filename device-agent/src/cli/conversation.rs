@@ -1,25 +1,32 @@
-//! `conversations`: callers' conversations with this device's services.
+//! `conversation`: callers' conversations with this device's services.
 
 use std::time::Duration;
 
 use clap::Subcommand;
 use deskgate_program::duration;
 use deskgate_program::exit::Failure;
+use deskgate_program::look::Cell;
 use deskgate_program::output::{Output, table};
 use deskgate_program::records;
+use deskgate_program::records::Noun;
+use deskgate_program::records::given::{GivenId, MAX_SEARCHED};
+use deskgate_program::records::tones::Toned;
 use deskgate_protocol::ConversationId;
 use deskgate_protocol::conversation::ConversationState;
 use deskgate_protocol::management::{
     ConversationDetail, ListConversations, ListedRun, OwnConversation, ResetConversation, ShowConversation,
 };
 
-use super::runs::{asked, first_line};
+use super::run::{asked, first_line};
 use super::socket::AgentClient;
 use super::{app, operation};
 
-/// `deskgate conversations …`
+const CONVERSATIONS: Noun =
+    Noun { singular: "conversation", plural: "conversations", list: "deskgate conversation list" };
+
+/// `deskgate conversation …`
 #[derive(Debug, Subcommand)]
-pub(super) enum ConversationsCommand {
+pub(super) enum ConversationCommand {
     /// Conversations, newest first
     List {
         /// At most so many
@@ -27,7 +34,7 @@ pub(super) enum ConversationsCommand {
         limit: u32,
         /// Only conversations older than this one
         #[arg(long, value_name = "CONVERSATION")]
-        before: Option<ConversationId>,
+        before: Option<GivenId<ConversationId>>,
         /// Only in this state: idle, busy or resetting
         #[arg(long, value_name = "STATE")]
         state: Option<ConversationState>,
@@ -37,14 +44,14 @@ pub(super) enum ConversationsCommand {
     },
     /// One conversation with its newest messages
     Show {
-        /// Which
-        conversation: ConversationId,
+        /// Its identifier, or the end of it as `conversation list` shows it
+        conversation: GivenId<ConversationId>,
     },
     /// Begin a conversation anew; the assistant forgets what was said, files and outside effects stay
     #[command(after_help = "The messages that were sent, and their answers, can still be read at the gateway.")]
     Reset {
-        /// Which
-        conversation: ConversationId,
+        /// Its identifier, or the end of it as `conversation list` shows it
+        conversation: GivenId<ConversationId>,
         /// Only if it is still in this generation [default: whichever it is in now]
         #[arg(long)]
         generation: Option<u32>,
@@ -54,20 +61,25 @@ pub(super) enum ConversationsCommand {
     },
 }
 
-pub(super) async fn run(agent: AgentClient, command: ConversationsCommand, out: Output) -> Result<(), Failure> {
+pub(super) async fn run(agent: AgentClient, command: ConversationCommand, out: Output) -> Result<(), Failure> {
     match command {
-        ConversationsCommand::List { limit, before, state, app } => {
+        ConversationCommand::List { limit, before, state, app } => {
             let app_id = app::find_given(&agent, app).await?;
+            let before = match before {
+                Some(before) => Some(find(&agent, before).await?),
+                None => None,
+            };
             let page = agent.manage(ListConversations { limit, before, app_id, state }).await?;
             out.result("conversations/1", &page, || list(&page.conversations) + &records::older(page.next));
             Ok(())
         }
-        ConversationsCommand::Show { conversation } => {
-            let detail = agent.manage(ShowConversation { conversation_id: conversation }).await?;
+        ConversationCommand::Show { conversation } => {
+            let detail = agent.manage(ShowConversation { conversation_id: find(&agent, conversation).await? }).await?;
             out.result("conversation/1", &detail, || describe(&detail));
             Ok(())
         }
-        ConversationsCommand::Reset { conversation, generation, wait } => {
+        ConversationCommand::Reset { conversation, generation, wait } => {
+            let conversation = find(&agent, conversation).await?;
             let expected_generation = match generation {
                 Some(generation) => generation,
                 None => {
@@ -82,6 +94,15 @@ pub(super) async fn run(agent: AgentClient, command: ConversationsCommand, out: 
     }
 }
 
+/// A conversation by its identifier, or by the end of it.
+async fn find(agent: &AgentClient, given: GivenId<ConversationId>) -> Result<ConversationId, Failure> {
+    let newest = async || {
+        let all = ListConversations { limit: MAX_SEARCHED, before: None, app_id: None, state: None };
+        Ok(agent.manage(all).await?.conversations.into_iter().map(|own| own.conversation.conversation_id))
+    };
+    given.among(&CONVERSATIONS, newest).await
+}
+
 fn list(conversations: &[OwnConversation]) -> String {
     records::list(
         conversations,
@@ -89,12 +110,12 @@ fn list(conversations: &[OwnConversation]) -> String {
         &["STATE", "GENERATION", "KEY", "SUBJECT", "CHANGED", "ID"],
         |OwnConversation { subject, conversation, .. }| {
             vec![
-                conversation.state.to_string(),
-                conversation.generation.to_string(),
-                first_line(&conversation.conversation_key),
-                first_line(subject),
-                conversation.updated_at.to_string(),
-                conversation.conversation_id.to_string(),
+                conversation.state.cell(),
+                conversation.generation.to_string().into(),
+                first_line(&conversation.conversation_key).into(),
+                first_line(subject).into(),
+                conversation.updated_at.into(),
+                Cell::id(conversation.conversation_id),
             ]
         },
     )
@@ -116,8 +137,8 @@ fn describe(detail: &ConversationDetail) -> String {
     }
     let row = |run: &ListedRun| {
         let generation = run.generation.map(|generation| generation.to_string()).unwrap_or_default();
-        vec![generation, run.state.to_string(), run.created_at.to_string(), asked(run), run.run_id.to_string()]
+        vec![generation.into(), run.state.cell(), run.created_at.into(), asked(run).into(), Cell::id(run.run_id)]
     };
-    let messages = detail.messages.iter().map(row).collect::<Vec<_>>();
-    head + "\n" + &table(&["GENERATION", "STATE", "ACCEPTED", "ASKED", "RUN"], &messages)
+    let messages = detail.messages.iter().map(row).collect();
+    head + "\n" + &table(&["GENERATION", "STATE", "ACCEPTED", "ASKED", "RUN"], messages)
 }

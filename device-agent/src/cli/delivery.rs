@@ -1,21 +1,25 @@
-//! `deliveries`: deliveries to receivers, with every attempt.
+//! `delivery`: deliveries to receivers, with every attempt.
 
 use clap::Subcommand;
 use deskgate_program::confirmation::Confirmation;
 use deskgate_program::exit::Failure;
 use deskgate_program::output::Output;
+use deskgate_program::records::Noun;
 use deskgate_program::records::deliveries as records;
+use deskgate_program::records::given::{GivenId, MAX_SEARCHED};
 use deskgate_protocol::delivery::{CallbackEvent, DeliveryState};
 use deskgate_protocol::management::{ListDeliveries, RecoverDeliveries, ResendDelivery, ShowDelivery, TriggerDelivery};
 use deskgate_protocol::{DeliveryId, RunId, Timestamp};
 use serde_json::json;
 
-use super::app;
 use super::socket::AgentClient;
+use super::{app, run};
 
-/// `deskgate deliveries …`
+const DELIVERIES: Noun = Noun { singular: "delivery", plural: "deliveries", list: "deskgate delivery list" };
+
+/// `deskgate delivery …`
 #[derive(Debug, Subcommand)]
-pub(super) enum DeliveriesCommand {
+pub(super) enum DeliveryCommand {
     /// Deliveries, newest first
     List {
         /// At most so many
@@ -23,7 +27,7 @@ pub(super) enum DeliveriesCommand {
         limit: u32,
         /// Only deliveries older than this one
         #[arg(long, value_name = "DELIVERY")]
-        before: Option<DeliveryId>,
+        before: Option<GivenId<DeliveryId>>,
         /// Only in this state: pending, delivered, exhausted or discarded
         #[arg(long, value_name = "STATE")]
         state: Option<DeliveryState>,
@@ -32,17 +36,17 @@ pub(super) enum DeliveriesCommand {
         app: Option<String>,
         /// Only of this run
         #[arg(long, value_name = "RUN")]
-        run: Option<RunId>,
+        run: Option<GivenId<RunId>>,
     },
     /// One delivery with its attempts
     Show {
-        /// Which
-        delivery: DeliveryId,
+        /// Its identifier, or the end of it as `delivery list` shows it
+        delivery: GivenId<DeliveryId>,
     },
     /// Send one again, whatever came of it; the receiver knows it by the same event
     Resend {
-        /// Which
-        delivery: DeliveryId,
+        /// Its identifier, or the end of it as `delivery list` shows it
+        delivery: GivenId<DeliveryId>,
     },
     /// Send again everything that an application's callback did not take since a time
     Recover {
@@ -64,24 +68,31 @@ pub(super) enum DeliveriesCommand {
     },
 }
 
-pub(super) async fn run(agent: AgentClient, command: DeliveriesCommand, out: Output) -> Result<(), Failure> {
+pub(super) async fn run(agent: AgentClient, command: DeliveryCommand, out: Output) -> Result<(), Failure> {
     match command {
-        DeliveriesCommand::List { limit, before, state, app, run } => {
+        DeliveryCommand::List { limit, before, state, app, run } => {
             let app_id = app::find_given(&agent, app).await?;
-            let page = agent.manage(ListDeliveries { limit, before, app_id, run_id: run, state }).await?;
+            let run_id = run::find_given(&agent, run).await?;
+            let before = match before {
+                Some(before) => Some(find(&agent, before).await?),
+                None => None,
+            };
+            let page = agent.manage(ListDeliveries { limit, before, app_id, run_id, state }).await?;
             out.result("deliveries/1", &page, || records::page(&page));
         }
-        DeliveriesCommand::Show { delivery } => {
-            let detail = agent.manage(ShowDelivery { delivery_id: delivery, wait_s: 0, seen: 0 }).await?;
+        DeliveryCommand::Show { delivery } => {
+            let delivery_id = find(&agent, delivery).await?;
+            let detail = agent.manage(ShowDelivery { delivery_id, wait_s: 0, seen: 0 }).await?;
             out.result("delivery/1", &detail, || records::detail(&detail));
         }
-        DeliveriesCommand::Resend { delivery } => {
+        DeliveryCommand::Resend { delivery } => {
+            let delivery = find(&agent, delivery).await?;
             let own = agent.manage(ResendDelivery { delivery_id: delivery }).await?;
             out.result("delivery-resent/1", &own, || {
-                format!("{delivery} is sent again; see: deskgate deliveries show {delivery}")
+                format!("{delivery} is sent again; see: deskgate delivery show {delivery}")
             });
         }
-        DeliveriesCommand::Recover { app, since, confirmation } => {
+        DeliveryCommand::Recover { app, since, confirmation } => {
             let app_id = app::find(&agent, &app).await?;
             let recover = RecoverDeliveries { app_id, since, only_count: true };
             let count = agent.manage(recover).await?.deliveries;
@@ -93,11 +104,20 @@ pub(super) async fn run(agent: AgentClient, command: DeliveriesCommand, out: Out
                 format!("{} deliveries are sent again.", recovered.deliveries)
             });
         }
-        DeliveriesCommand::Trigger { event, app } => {
+        DeliveryCommand::Trigger { event, app } => {
             let app_id = app::find(&agent, &app).await?;
             let queued = agent.manage(TriggerDelivery { app_id, kind: event }).await?;
             out.result("deliveries-triggered/1", &json!({ "deliveries": queued }), || records::list(&queued));
         }
     }
     Ok(())
+}
+
+/// A delivery by its identifier, or by the end of it.
+async fn find(agent: &AgentClient, given: GivenId<DeliveryId>) -> Result<DeliveryId, Failure> {
+    let newest = async || {
+        let all = ListDeliveries { limit: MAX_SEARCHED, before: None, app_id: None, run_id: None, state: None };
+        Ok(agent.manage(all).await?.deliveries.into_iter().map(|own| own.delivery.delivery_id))
+    };
+    given.among(&DELIVERIES, newest).await
 }
