@@ -18,7 +18,9 @@ use super::live::Topic;
 use super::overview::Names;
 use super::wait_times::WaitTimes;
 use super::{PageError, Pages};
-use crate::local::{ApprovalState, ApprovalView, DecideSoon, Decision, ListApprovals, UNDO_TIME, UndoDecision};
+use crate::local::{
+    ApprovalState, ApprovalView, DecideSoon, Decision, ListApprovals, ShowApproval, UNDO_TIME, UndoDecision,
+};
 use deskgate_program::visible;
 
 /// Characters of a reason in the list.
@@ -42,10 +44,34 @@ struct ApprovalsPage {
     decided: bool,
     cards: Vec<ApprovalCard>,
     /// Decisions that can still be undone.
-    undoable: Vec<ApprovalCard>,
+    undoable: Vec<UndoableDecision>,
+    /// What the forms say about where they were.
+    decided_on: &'static str,
     waits: Option<WaitTimes>,
     /// Why a submitted decision had no effect.
     too_late: Option<String>,
+}
+
+/// The page of a run, as its forms name it.
+pub(super) const DECIDED_ON_RUN: &str = "run";
+const DECIDED_IN_INBOX: &str = "inbox";
+
+/// A decision that does not count yet.
+pub(super) struct UndoableDecision {
+    pub(super) approval_id: ApprovalId,
+    pub(super) shape: Shape,
+    pub(super) word: &'static str,
+    pub(super) tool: String,
+    pub(super) place: String,
+}
+
+impl UndoableDecision {
+    /// That of a request, if it has one.
+    pub(super) fn of(card: &ApprovalCard) -> Option<Self> {
+        let (shape, word) = card.answer();
+        let approval_id = card.view.approval.approval_id;
+        card.view.pending.as_ref().map(|_| Self { approval_id, shape, word, tool: card.tool(), place: card.place() })
+    }
 }
 
 /// One request.
@@ -53,7 +79,7 @@ pub(super) struct ApprovalCard {
     pub(super) view: ApprovalView,
     pub(super) application: String,
     /// The page of its service.
-    service_page: Option<String>,
+    pub(super) service_page: Option<String>,
     pub(super) asked: CallPreview,
     /// Whether something of it is left out; never while it waits.
     pub(super) is_cut: bool,
@@ -172,8 +198,18 @@ async fn inbox(
         card
     };
     let cards = views.into_iter().map(card).collect();
-    let undoable = undoable.into_iter().map(card).collect();
-    Ok(super::html(status, &ApprovalsPage { frame, decided, cards, undoable, waits, too_late }))
+    let undoable = undoable.into_iter().filter_map(|view| UndoableDecision::of(&card(view))).collect();
+    let decided_on = DECIDED_IN_INBOX;
+    Ok(super::html(status, &ApprovalsPage { frame, decided, cards, undoable, decided_on, waits, too_late }))
+}
+
+/// To the page on which a form was sent: the inbox, or the run of its request.
+async fn back(pages: &Pages, fields: &FormFields, approval_id: ApprovalId) -> Result<Response, PageError> {
+    if fields.get("from") != DECIDED_ON_RUN {
+        return Ok(Redirect::to("/approvals").into_response());
+    }
+    let run_id = pages.handler().request(ShowApproval { approval_id }).await?.approval.run_id;
+    Ok(Redirect::to(&format!("/runs/{run_id}")).into_response())
 }
 
 /// `POST /approvals/{id}/undo`: a decision that does not count yet.
@@ -181,11 +217,12 @@ pub(super) async fn undo(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(approval_id): Path<ApprovalId>,
+    fields: FormFields,
 ) -> Result<Response, PageError> {
     let undone = pages.handler().request(UndoDecision { approval_id }).await;
     pages.live().changed(Topic::Approvals);
     match undone {
-        Ok(()) => Ok(Redirect::to("/approvals").into_response()),
+        Ok(()) => back(&pages, &fields, approval_id).await,
         Err(no) => inbox(&pages, &visitor, ApprovalsQuery::default(), Some(no.message)).await,
     }
 }
@@ -206,7 +243,7 @@ pub(super) async fn decide(
     let decided = pages.handler().request(DecideSoon { approval_id, decision }).await;
     pages.live().changed(Topic::Approvals);
     match decided {
-        Ok(_) => Ok(Redirect::to("/approvals").into_response()),
+        Ok(_) => back(&pages, &fields, approval_id).await,
         Err(no) => inbox(&pages, &visitor, ApprovalsQuery::default(), Some(no.message)).await,
     }
 }

@@ -100,6 +100,11 @@ impl CallRow {
         }
     }
 
+    /// Whether it waits for a decision.
+    pub(super) fn waits(&self) -> bool {
+        self.request.as_ref().is_some_and(ApprovalCard::waits)
+    }
+
     /// The identifier in the run, if the device kept the call.
     pub(super) fn kept_as(&self) -> Option<&str> {
         self.record.as_ref().map(|record| record.call_id.as_str())

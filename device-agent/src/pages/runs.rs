@@ -10,7 +10,7 @@ use deskgate_protocol::management::{ListRuns, RunDetail, RunPage, ShowRun, StopR
 use deskgate_protocol::run::{Phase, Run, RunEvent, RunState};
 use serde::Deserialize;
 
-use super::approvals::ApprovalCard;
+use super::approvals::{ApprovalCard, DECIDED_ON_RUN, UndoableDecision};
 use super::auth::Visitor;
 use super::call_preview::CallPreview;
 use super::fields::{FormFields, older};
@@ -24,7 +24,7 @@ use super::timeline::Timeline;
 use super::{PageError, Pages, markdown};
 use crate::local::{
     ApprovalView, ErrorReply, ErrorReplyCode, Evidence, GetIdentity, ListApprovals, ListCalls, ModelFailure, OnDisk,
-    OwnerFinding, ReceiptVerdict, ReconcileRun, ShowEvidence, ShowModelFailure, ShowRunSpending, Spending,
+    OwnerFinding, ReceiptVerdict, ReconcileRun, ShowEvidence, ShowModelFailure, ShowRunSpending, Spending, UNDO_TIME,
     UnfinishedMessage,
 };
 
@@ -171,6 +171,10 @@ struct RunDetailPage {
     failure: Option<ModelFailure>,
     spending: Option<Spending>,
     undone: Vec<UndoneCallRow>,
+    /// Decisions about its calls that can still be undone.
+    undoable: Vec<UndoableDecision>,
+    /// What the forms say about where they were.
+    decided_on: &'static str,
     /// The page of its service.
     service_page: Option<String>,
     receipt: Option<ReceiptVerdict>,
@@ -296,7 +300,8 @@ pub(super) async fn show(
     let spending = spending.unwrap_or_default();
     let approvals = approvals.unwrap_or_default();
     let undone = approvals.iter().filter_map(UndoneCallRow::new).collect();
-    let requests = approvals.into_iter().map(|view| ApprovalCard::new(view, &names)).collect();
+    let requests: Vec<_> = approvals.into_iter().map(|view| ApprovalCard::new(view, &names)).collect();
+    let undoable = requests.iter().filter_map(UndoableDecision::of).collect();
     let records = records.unwrap_or_default();
     let files = run_calls::changed_files(&records);
     let entries = run_entries::entries(&run, &events, requests, records);
@@ -320,6 +325,8 @@ pub(super) async fn show(
         failure,
         spending,
         undone,
+        undoable,
+        decided_on: DECIDED_ON_RUN,
         service_page,
         receipt,
     };

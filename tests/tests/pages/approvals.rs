@@ -102,6 +102,39 @@ async fn a_decision_can_be_undone_before_it_counts() {
 }
 
 #[tokio::test]
+async fn a_request_is_decided_and_undone_on_the_page_of_its_run() {
+    let Some(browser) = Browser::start().await else { return };
+    let (device, folder) = (TestDevice::built_in().await, Folder::new());
+    let backend = writer(&device, &folder).await;
+    let page = browser.signed_in(&device).await;
+    let run_id = backend.submit("Answer.").await;
+    the_only_request(&device).await;
+    page.goto(&format!("/runs/{run_id}")).await;
+    let asked = page.text("#talk .ask").await;
+    for part in ["May it use Write on reply.txt?", "I save it.", "nobody verified", "Dear customer", "expires"] {
+        assert!(asked.contains(part), "{part} is missing in: {asked}");
+    }
+    page.click("#talk .ask [data-allow]").await;
+    page.wait_for_visible("#undo >> text=Allowed once").await;
+    assert!(page.url().await.contains(&run_id), "it stays on the page of the run");
+    assert_eq!(page.count("#talk .ask").await, 0, "it is decided, so far");
+    page.tab_to("button", "Undo").await;
+    page.press("Enter").await;
+    page.wait_for_visible("#talk .ask").await;
+    assert!(page.url().await.contains(&run_id));
+    assert_eq!(written(&folder), None);
+
+    page.click("#talk .ask summary >> text=Deny and say why…").await;
+    page.fill("#talk .ask input[name=reason]", "Ask Ms Meier first.").await;
+    page.click("#talk .ask [data-deny]").await;
+    // What came of it is on the page without a reload.
+    page.wait_for_visible("#result >> text=Ask Ms Meier first.").await;
+    page.click(".tool summary >> text=Write").await;
+    page.wait_for_visible(".tool[open] >> text=Denied").await;
+    assert_eq!(written(&folder), None);
+}
+
+#[tokio::test]
 async fn a_change_that_no_page_can_show_whole_names_the_command_that_does() {
     let Some(browser) = Browser::start().await else { return };
     let (device, folder) = (TestDevice::built_in().await, Folder::new());
