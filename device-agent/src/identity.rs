@@ -8,6 +8,7 @@ use std::sync::Arc;
 use deskgate_gateway::tunnel::key_file;
 pub use deskgate_gateway::tunnel::key_file::KeyFileError;
 use deskgate_protocol::identity::PublicKey;
+use deskgate_protocol::invitation::InvitationToken;
 use deskgate_protocol::receipt::jws::ReceiptSigner;
 use ed25519_dalek::SigningKey;
 
@@ -28,6 +29,11 @@ impl DeviceKey {
             why: "its public half does not belong to its private half".to_owned(),
         })?;
         Ok(Self(Arc::new(key)))
+    }
+
+    /// The key of an invitation, which opens the tunnel for a device that is not paired yet.
+    pub fn of_invitation(token: &InvitationToken) -> Self {
+        Self(Arc::new(token.tunnel_key()))
     }
 
     /// The private half, for signing.

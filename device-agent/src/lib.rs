@@ -184,6 +184,7 @@ pub async fn run(home: &Home, signals: Signals) -> Result<(), AgentError> {
         launch: LaunchCodes::default(),
         health: HealthMonitor::default(),
         pending_decisions: Default::default(),
+        pairing: Default::default(),
         publication_turn: Default::default(),
         checking: services::CheckProgress::default(),
         keep_awake: watch::Sender::new(store.settings().get::<KeepAwake>().await?),

@@ -76,6 +76,8 @@ pub struct UpkeepCounts {
     pub deliveries_discarded: usize,
     /// Deliveries that ended long ago and were deleted.
     pub deliveries_purged: usize,
+    /// Invitations that ended long ago and were deleted.
+    pub invitations_forgotten: usize,
     /// Listeners that ended long ago and were deleted.
     pub listeners_forgotten: usize,
     /// Counts that were added up with others.
@@ -119,6 +121,7 @@ async fn round(store: &Store, retention: Duration, turning: &Heartbeat) -> Resul
         counts_forgotten: step(turning, store.forget_counts()).await?,
         deliveries_discarded: step(turning, store.discard_deliveries(retention)).await?,
         deliveries_purged: step(turning, store.purge_deliveries()).await?,
+        invitations_forgotten: step(turning, store.forget_invitations()).await?,
         listeners_forgotten: step(turning, store.forget_listeners()).await?,
         counts_folded: step(turning, store.fold_counts()).await?,
     };

@@ -121,6 +121,8 @@ identifiers! {
     DestinationId = "dst_";
     /// A paired device.
     DeviceId = "dev_";
+    /// An invitation of a device by the gateway's administrator.
+    InvitationId = "inv_";
     /// A gateway: all replicas on one database are one gateway.
     GatewayId = "gw_";
     /// The list of runs that a device has taken, since its database was made.

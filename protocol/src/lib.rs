@@ -13,6 +13,7 @@
 //! | [`delivery`] | events for receivers, deliveries and their attempts |
 //! | [`service`] | the public face of a service |
 //! | [`identity`] | the device identity file, fingerprints, challenge and proof |
+//! | [`invitation`] | one line that pairs a device, and its one-time token |
 //! | [`control`] | the frames of the control channel, one closed enum for each direction |
 //! | [`management`] | the requests of the desktop to its gateway over that channel |
 //! | [`receipt`] | what a device signs about offers and outcomes, and how it is checked |
@@ -29,6 +30,7 @@ pub mod frame;
 pub mod hidden;
 pub mod identity;
 pub mod ids;
+pub mod invitation;
 pub mod management;
 pub mod operation;
 pub mod receipt;

@@ -21,6 +21,8 @@ pub enum SecretKind {
     ApplicationKey,
     /// `dgt_…`: the private control token that opens the gateway's control channel.
     ControlToken,
+    /// `dgi_…`: an invitation, which pairs one device.
+    Invitation,
     /// `dgl_…`: the one-time link that signs a browser in to the management pages.
     LaunchLink,
     /// `whsec_…`: a Standard Webhooks signing secret.
@@ -32,9 +34,10 @@ pub enum SecretKind {
 }
 
 impl SecretKind {
-    const ALL: [(SecretKind, &'static str, &'static str); 6] = [
+    const ALL: [(SecretKind, &'static str, &'static str); 7] = [
         (Self::ApplicationKey, "dgk_", "an application key"),
         (Self::ControlToken, "dgt_", "a private control token"),
+        (Self::Invitation, "dgi_", "an invitation"),
         (Self::LaunchLink, "dgl_", "a launch link"),
         (Self::WebhookSecret, "whsec_", "a webhook signing secret"),
         (Self::ModelProviderKey, "sk-", "a model provider's key"),
@@ -183,7 +186,7 @@ impl fmt::Debug for ApplicationKey {
 
 /// The private control token, `dgt_<secret>_<checksum>`: it opens the private control listener; after that the device's
 /// signature proves which device it is.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ControlToken(Zeroizing<String>);
 
 impl ControlToken {
@@ -212,6 +215,19 @@ impl FromStr for ControlToken {
         let expected = SecretKind::ControlToken;
         let random = body(text, expected)?;
         is_random(random).then(|| Self(Zeroizing::new(text.to_owned()))).ok_or(InvalidSecret::Damaged { expected })
+    }
+}
+
+impl Serialize for ControlToken {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for ControlToken {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Zeroizing::new(String::deserialize(deserializer)?);
+        text.parse().map_err(serde::de::Error::custom)
     }
 }
 

@@ -253,6 +253,15 @@ impl TestDevice {
         run(command).await
     }
 
+    /// The same with a text on standard input.
+    pub async fn cli_with_input(&self, arguments: &[&str], input: &str) -> CommandOutput {
+        let file = self.folder.path().join("input");
+        std::fs::write(&file, input).expect("written");
+        let mut shell = process::command(Path::new("sh"), &self.folder.path().join("person"));
+        shell.args(["-c", "exec \"$@\" <\"$0\""]).arg(&file).arg(&self.program).arg("--json").args(arguments);
+        run(self.in_its_environment(shell)).await
+    }
+
     /// The same with stderr as it is.
     pub async fn raw_cli(&self, arguments: &[&str]) -> CommandOutput {
         let mut command = tokio::process::Command::from(self.command());
@@ -338,7 +347,7 @@ impl TestDevice {
     /// As [`TestDevice::connect`], without a proxy.
     pub async fn connect_straight(&self, target: SocketAddr, paired: &Value, token_file: &Path) -> CommandOutput {
         let address = target.to_string();
-        let text = |name: &str| paired["invitation"][name].as_str().expect("the invitation is complete");
+        let text = |name: &str| paired["details"][name].as_str().expect("the invitation is complete");
         self.save(&[
             "--ssh-address",
             &address,

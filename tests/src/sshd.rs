@@ -53,6 +53,18 @@ impl Sshd {
         self.process = Some(run(self.folder.path(), self.port, names).await);
     }
 
+    /// Lets in by one line more.
+    pub fn authorize(&self, line: &str) {
+        let path = self.folder.path().join("authorized");
+        let before = std::fs::read_to_string(&path).expect("readable");
+        std::fs::write(path, format!("{before}{}\n", line.trim_end())).expect("writable");
+    }
+
+    /// Lets in by these lines alone.
+    pub fn replace_authorized(&self, lines: &str) {
+        std::fs::write(self.folder.path().join("authorized"), format!("{}\n", lines.trim_end())).expect("writable");
+    }
+
     /// The fingerprint of one of its keys.
     pub fn fingerprint(&self, name: &str) -> String {
         self.key(name).fingerprint()

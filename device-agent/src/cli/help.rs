@@ -5,7 +5,7 @@ use deskgate_program::help::Help;
 pub(super) const HELP: Help = Help {
     groups: &[
         ("Begin", &["quickstart", "start", "stop", "restart", "status", "open"]),
-        ("Your gateway", &["connection", "identity", "access"]),
+        ("Your gateway", &["pair", "connection", "identity", "access"]),
         ("Who may call", &["app", "key", "hook"]),
         ("What callers can use", &["service", "provider", "mcp", "budget"]),
         ("What they ask for", &["run", "approval", "conversation", "spending", "find"]),

@@ -29,6 +29,7 @@ mod mcp;
 mod notification;
 mod open;
 mod operation;
+mod pair;
 mod provider;
 mod quickstart;
 mod rules;
@@ -90,6 +91,8 @@ enum Command {
     Status,
     /// Open the management pages in your browser
     Open(open::OpenArgs),
+    /// Pair this device with a gateway, by the invitation that its administrator gave you
+    Pair(pair::PairArgs),
     /// This device's identity
     #[command(subcommand)]
     Identity(identity::IdentityCommand),
@@ -243,6 +246,7 @@ async fn execute(command: Command, out: Output, itself: AgentFunctions) -> Resul
         Command::Restart(restart) => daemon::restart(AgentClient::find()?, restart, out, itself.run).await,
         Command::Status => daemon::status(AgentClient::find()?, out).await,
         Command::Open(open) => open::run(AgentClient::find()?, open, out).await,
+        Command::Pair(pair) => pair::run(AgentClient::find()?, pair, out).await,
         Command::Identity(command) => identity::run(AgentClient::find()?, command, out, itself.run).await,
         Command::Connection(command) => connection::run(AgentClient::find()?, command, out).await,
         Command::App(command) => app::run(AgentClient::find()?, command, out).await,

@@ -369,7 +369,11 @@ impl<L: Link> Dispatcher<L> {
                     self.revoke_all().await;
                 }
             }
-            GatewayFrame::Challenge(_) | GatewayFrame::Welcome(_) | GatewayFrame::Refused(_) => {
+            GatewayFrame::Challenge(_)
+            | GatewayFrame::Welcome(_)
+            | GatewayFrame::Refused(_)
+            | GatewayFrame::Invited { .. }
+            | GatewayFrame::Paired { .. } => {
                 warn!("a frame of the handshake came after it; ignored");
             }
             GatewayFrame::Offer(_) | GatewayFrame::Start { .. } | GatewayFrame::Ack { .. } => {

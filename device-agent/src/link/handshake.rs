@@ -7,6 +7,7 @@ use deskgate_protocol::control::{
 };
 use deskgate_protocol::frame::{self, MAX_FRAME_BYTES};
 use deskgate_protocol::identity::{HelloProof, HostKeyProof, RecognisedServer};
+use deskgate_protocol::ids::JournalId;
 use deskgate_protocol::{Half, PROTOCOL_RANGE, VERSION, versions_match};
 use futures_util::{SinkExt, StreamExt};
 use tokio::time::timeout;
@@ -21,9 +22,10 @@ use super::builtin::BoxedStream;
 use super::conduct::ServerConduct;
 use super::error::{DisconnectReason, LinkError};
 use super::session::{ControlSocket, Session, decode_message};
+use crate::identity::DeviceKey;
 
 /// The timeout of upgrade and handshake together.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The longest pause that a gateway may ask for, in seconds.
 const MAX_RETRY_AFTER_SECONDS: u64 = 300;
@@ -72,7 +74,10 @@ async fn greet(
     context: &HandshakeContext<'_>,
 ) -> Result<Session, LinkError> {
     let (mut socket, device_name) = match opened {
-        OpenedChannel::Private(stream) => (upgrade(stream, credentials).await?, None),
+        OpenedChannel::Private(stream) => {
+            let token = credentials.token.as_ref().ok_or(LinkError::WrongToken)?;
+            (upgrade(stream, &format!("Bearer {}", token.reveal())).await?, None)
+        }
         OpenedChannel::Account(socket, device_name) => (*socket, Some(device_name)),
     };
     let challenge = match receive(&mut socket).await? {
@@ -86,7 +91,7 @@ async fn greet(
     // A gateway of another version gets its hello all the same, so that its administrator sees who was refused and why.
     // Its answer cannot overrule the check.
     let check = check_version(&challenge);
-    let hello = hello(&challenge, credentials, &context.server, device_name, in_flight);
+    let hello = hello(&challenge, &credentials.key, credentials.journal_id, &context.server, device_name, in_flight);
     let nonce = hello.nonce.clone().unwrap_or_default();
     let hello = frame::encode(&DeviceFrame::Hello(hello)).map_err(|error| LinkError::Lost(error.to_string()))?;
     let answer = async {
@@ -125,10 +130,10 @@ pub(super) fn limits() -> WebSocketConfig {
         .max_write_buffer_size(WRITE_BUFFER_BYTES + 2 * MAX_FRAME_BYTES)
 }
 
-async fn upgrade(stream: BoxedStream, credentials: &Credentials) -> Result<ControlSocket, LinkError> {
-    let token = credentials.token.as_ref().ok_or(LinkError::WrongToken)?;
-    let mut token = HeaderValue::try_from(format!("Bearer {}", token.reveal())).map_err(|_| LinkError::WrongToken)?;
-    token.set_sensitive(true);
+/// Turns a stream to the control socket into a WebSocket. `authorization`: a scheme and a secret.
+pub(super) async fn upgrade(stream: BoxedStream, authorization: &str) -> Result<ControlSocket, LinkError> {
+    let mut authorization = HeaderValue::try_from(authorization).map_err(|_| LinkError::WrongToken)?;
+    authorization.set_sensitive(true);
     let request = Request::builder()
         .uri("ws://deskgate/control")
         .header("Host", "deskgate")
@@ -136,7 +141,7 @@ async fn upgrade(stream: BoxedStream, credentials: &Credentials) -> Result<Contr
         .header("Upgrade", "websocket")
         .header("Sec-WebSocket-Version", "13")
         .header("Sec-WebSocket-Key", generate_key())
-        .header(AUTHORIZATION, token)
+        .header(AUTHORIZATION, authorization)
         .body(())
         .expect("every part is a constant of the right form or was checked above");
     match client_async_with_config(request, stream, Some(limits())).await {
@@ -151,7 +156,8 @@ async fn upgrade(stream: BoxedStream, credentials: &Credentials) -> Result<Contr
     }
 }
 
-async fn receive(socket: &mut ControlSocket) -> Result<GatewayFrame, LinkError> {
+/// The next frame.
+pub(super) async fn receive(socket: &mut ControlSocket) -> Result<GatewayFrame, LinkError> {
     loop {
         match decode_message(socket.next().await) {
             Ok(Some(frame)) => return Ok(frame),
@@ -163,14 +169,16 @@ async fn receive(socket: &mut ControlSocket) -> Result<GatewayFrame, LinkError> 
 }
 
 /// A gateway's refusal, with a pause that is kept: a longer one is shortened, for the screen too.
-fn is_refused(mut refused: SessionRefusal) -> LinkError {
+pub(super) fn is_refused(mut refused: SessionRefusal) -> LinkError {
     refused.retry_after_s = refused.retry_after_s.map(|asked| asked.min(MAX_RETRY_AFTER_SECONDS));
     LinkError::Refused(Box::new(refused))
 }
 
-fn hello(
+/// This device's answer to a challenge.
+pub(super) fn hello(
     challenge: &Challenge,
-    credentials: &Credentials,
+    key: &DeviceKey,
+    journal_id: Option<JournalId>,
     server: &RecognisedServer,
     device_name: Option<String>,
     in_flight: Vec<InFlightRun>,
@@ -183,20 +191,20 @@ fn hello(
         server,
     };
     Hello {
-        public_key: credentials.key.public_key(),
+        public_key: key.public_key(),
         device_version: VERSION.to_owned(),
         protocol: PROTOCOL_RANGE,
-        signature: proof.sign(credentials.key.signing_key()),
+        signature: proof.sign(key.signing_key()),
         server: Some(server.clone()),
         device_name,
         nonce: Some(format!("{:032x}", rand::random::<u128>())),
-        journal_id: credentials.journal_id,
+        journal_id,
         in_flight,
     }
 }
 
 /// The specification's version rule, on the device's side.
-fn check_version(challenge: &Challenge) -> Result<(), SessionRefusal> {
+pub(super) fn check_version(challenge: &Challenge) -> Result<(), SessionRefusal> {
     let gateway = &challenge.gateway_version;
     let upgrade = match versions_match(gateway, VERSION) {
         Err(half) => half,

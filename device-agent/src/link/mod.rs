@@ -21,6 +21,7 @@
 //! | `network` | changes of this computer's network, and its own addresses |
 //! | [`known_gateways`] | the gateway that was met at each address |
 //! | `handshake` | from a byte stream to a welcomed session |
+//! | [`pairing`] | pairing by an invitation, before there is a connection |
 //! | [`session`] | frames in, frames out, and detection of a lost connection |
 //! | [`target`] | the server's address, and its pin |
 //! | [`status`] | the link's status, and the handle that makes it dial at once |
@@ -51,6 +52,7 @@ pub mod host_pin;
 pub mod hosted;
 pub mod known_gateways;
 mod network;
+pub mod pairing;
 pub mod session;
 pub mod ssh;
 pub mod status;

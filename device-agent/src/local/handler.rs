@@ -18,6 +18,7 @@ use super::ended_runs::SharedEndedRuns;
 use super::export::ManagementClient;
 use super::health_memory::HealthMonitor;
 use super::launch::LaunchCodes;
+use super::pairing::PairingMonitor;
 use super::pending_decisions::PendingDecisions;
 use super::reply::{ErrorReply, ErrorReplyCode, Requester};
 use crate::account::TokenManager;
@@ -77,6 +78,8 @@ pub struct RequestHandler {
     pub pending_decisions: PendingDecisions,
     /// Held while one request changes what callers can use: of two at once, the later could end what the earlier has begun.
     pub publication_turn: Arc<tokio::sync::Mutex<()>>,
+    /// The pairing that is under way.
+    pub pairing: PairingMonitor,
     /// The running checks.
     pub checking: CheckProgress,
     /// When runs keep the computer awake.

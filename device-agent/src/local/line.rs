@@ -180,7 +180,7 @@ impl RequestHandler {
     }
 
     /// Active runs belong to the gateway they came from.
-    fn may_leave(
+    pub(super) fn may_leave(
         &self,
         from: &ConnectionSettings,
         to: &ConnectionSettings,

@@ -26,6 +26,7 @@
 //! | [`receipts`] | requests about what this device signed |
 //! | `error_reply` | errors as replies |
 //! | [`notices`] | shows a notification for each call that waits |
+//! | [`pairing`] | pairing by an invitation, in the background |
 //! | [`pending_decisions`] | decisions that can still be undone |
 //! | [`opener`] | opens the pages in the person's browser |
 //! | [`retention`] | how long data is kept, and what would be deleted |
@@ -54,6 +55,7 @@ pub mod mcp;
 pub mod notices;
 pub mod opener;
 mod optional_watch;
+pub mod pairing;
 pub mod pending_decisions;
 pub mod providers;
 pub mod receipts;
@@ -109,6 +111,7 @@ pub use mcp::{
     RemovedMcpServer, ReviewMcpServers, SetMcpServer, SignInMcpServer, SignOutMcpServer,
 };
 pub use notices::{GetNotifications, SetNotifications};
+pub use pairing::{CancelPairing, GetPairing, InvitationView, Pair, PairingView, ReadInvitation};
 pub use pending_decisions::{DecideSoon, PendingDecision, UNDO_TIME, UndoDecision};
 pub use providers::{ListModels, ListProviders, NewKey, RemoveProvider, SetProvider};
 pub use receipts::{ListReceipts, MAX_RECEIPTS_PER_PAGE, ReceiptVerdict};
@@ -156,6 +159,14 @@ request::requests! {
     DropHostKeys;
     /// Take another gateway at the connection's address for the known one.
     AcceptGateway;
+    /// Where an invitation leads.
+    ReadInvitation;
+    /// Pair this device by an invitation.
+    Pair;
+    /// How far the pairing is.
+    GetPairing;
+    /// Cancel a pairing that is under way.
+    CancelPairing;
     /// The account's status at the hosted gateway.
     GetAccount;
     /// Begin a sign-in there.

@@ -19,9 +19,10 @@ use super::live::Topic;
 use super::qr_code::QrImage;
 use super::{PageError, Pages};
 use crate::local::{
-    AccountStatus, AccountView, CancelSignIn, ConnectStage, ConnectionTestResult, DiscardConnection, DropHostKeys,
-    ErrorReply, ErrorReplyCode, GetAccount, GetConnection, GetHostKeys, GetIdentity, GetSettings, HostKeys,
-    HostKeysView, LineView, ListServices, SaveConnection, SignIn, SignInPrompt, SignOut, TestConnection,
+    AccountStatus, AccountView, CancelPairing, CancelSignIn, ConnectStage, ConnectionTestResult, DiscardConnection,
+    DropHostKeys, ErrorReply, ErrorReplyCode, GetAccount, GetConnection, GetHostKeys, GetIdentity, GetPairing,
+    GetSettings, HostKeys, HostKeysView, LineView, ListServices, Pair, PairingView, SaveConnection, SignIn,
+    SignInPrompt, SignOut, TestConnection,
 };
 use crate::settings::{ConnectionEdit, ConnectionSettings, Mode};
 
@@ -35,6 +36,7 @@ const CONNECTION_FIELDS: &[&str] = &[
     "known-hosts",
     "control-token",
     "gateway-address",
+    "invitation",
 ];
 
 /// The shown mode, and what was just done.
@@ -67,6 +69,9 @@ struct ConnectionPage {
     host_keys: HostKeysView,
     token_saved: bool,
     token_draft: bool,
+    pairing: PairingView,
+    /// How many runs a pairing would leave behind.
+    runs_left: usize,
 }
 
 impl ConnectionPage {
@@ -84,7 +89,12 @@ impl ConnectionPage {
         let (connection, identity, secrets) = (connection?, identity?, settings?.secrets);
         let saved = |name: &str| secrets.iter().any(|place| place.saved && place.path.ends_with(name));
         let mode = mode.unwrap_or(connection.mode);
+        let pairing = handler.request(GetPairing {}).await?;
+        let work = frame.status.as_ref().and_then(|status| status.work.runs.as_array());
+        let runs_left = work.map_or(0, Vec::len);
         Ok(Self {
+            pairing,
+            runs_left,
             hops: hops::of(&frame, &services.unwrap_or_default()),
             frame,
             mode,
@@ -256,6 +266,7 @@ impl ConnectionPage {
             "host-key" => "Host key",
             "known-hosts" => "Known-hosts file",
             "gateway-address" => "Gateway address",
+            "invitation" => "Invitation",
             _ => "Control token",
         }
     }
@@ -341,6 +352,28 @@ pub(super) async fn change(
         }
         Err(no) => again(&pages, &visitor, mode, Some(&fields), no).await,
     }
+}
+
+/// `POST /connection/pair`: begins to pair by an invitation.
+pub(super) async fn pair(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    fields: FormFields,
+) -> Result<Response, PageError> {
+    let line = fields.get("invitation").to_owned();
+    let begun = pages.handler().request(Pair { line, abandon_runs: fields.get("abandon") == "yes" }).await;
+    pages.live().changed(Topic::Status);
+    match begun {
+        Ok(_) => Ok(Redirect::to("/connection?mode=remote#pair").into_response()),
+        Err(no) => again(&pages, &visitor, Mode::Remote, None, no).await,
+    }
+}
+
+/// `POST /connection/pair/cancel`
+pub(super) async fn cancel_pairing(State(pages): State<Pages>, _: FormFields) -> Result<Redirect, PageError> {
+    pages.handler().request(CancelPairing {}).await?;
+    pages.live().changed(Topic::Status);
+    Ok(Redirect::to("/connection?mode=remote#pair"))
 }
 
 /// The result of a button.

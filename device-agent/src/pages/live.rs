@@ -83,14 +83,22 @@ impl LiveUpdates {
 async fn follow(handler: RequestHandler, changes: broadcast::Sender<Topic>, tabs: Arc<AtomicU64>) {
     // Requests change without a connection, too.
     let mut requests = handler.store.request_changes();
-    let told = changes.clone();
+    let mut pairing = handler.pairing.watch();
+    let (told, told_pairing) = (changes.clone(), changes.clone());
     let follow_requests = async {
         while requests.changed().await.is_ok() {
             let _ = told.send(Topic::Approvals);
         }
     };
+    // And a pairing goes on while there is none.
+    let follow_pairing = async {
+        while pairing.changed().await.is_ok() {
+            let _ = told_pairing.send(Topic::Status);
+        }
+    };
     tokio::select! {
         () = follow_requests => {}
+        () = follow_pairing => {}
         () = follow_connections(&handler, changes, &tabs) => {}
     }
 }

@@ -221,6 +221,8 @@ fn routes(pages: Pages) -> Router {
         .route("/connection", get(connection::show).post(connection::change))
         .route("/connection/abandon", get(connection::ask_abandon).post(connection::abandon))
         .route("/connection/discard", get(connection::ask_discard).post(connection::discard))
+        .route("/connection/pair", post(connection::pair))
+        .route("/connection/pair/cancel", post(connection::cancel_pairing))
         .route("/connection/identity.json", get(connection::identity))
         .route("/conversations", get(conversations::list))
         .route("/conversations/{id}", get(conversations::show))

@@ -102,6 +102,7 @@ impl PagesFixture {
             launch: launch.clone(),
             health: HealthMonitor::default(),
             pending_decisions: Default::default(),
+            pairing: Default::default(),
             publication_turn: Default::default(),
             checking: CheckProgress::default(),
             keep_awake: watch::Sender::new(KeepAwake::default()),

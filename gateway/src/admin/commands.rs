@@ -10,7 +10,9 @@ use deskgate_protocol::management::Application;
 use serde_json::json;
 
 use super::client::{done, find, find_or_ask, risk, send_request, unexpected};
-use super::{AdminReply, AdminRequest, DeviceView, Invitation, applications, deliveries, host_key, runs};
+use super::{
+    AdminReply, AdminRequest, DeviceView, PairingDetails, applications, deliveries, host_key, invitations, runs,
+};
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::look::Cell;
 use deskgate_program::output::Output;
@@ -56,6 +58,23 @@ pub enum DeviceCommand {
         /// Print the line for ~/.ssh/authorized_keys of the tunnel's account
         #[arg(long)]
         print_authorized_keys: bool,
+    },
+    /// Invite a device by one line, which its user pastes; then confirm it
+    Invite(invitations::InviteArgs),
+    /// Invitations, newest first, and the devices that came with them
+    Invitations,
+    /// Confirm the device that came with an invitation, by the short code that its user reads out
+    Confirm {
+        /// The short code, as in 1A2B-3C4D-5E6F-7A8B
+        code: String,
+        /// Print the line for ~/.ssh/authorized_keys of the tunnel's account
+        #[arg(long)]
+        print_authorized_keys: bool,
+    },
+    /// Refuse an invitation, and whoever came with it
+    Refuse {
+        /// The short code of the device that came, or the invitation's identifier
+        invitation: String,
     },
     /// Devices, newest first
     List {
@@ -119,6 +138,14 @@ pub async fn run(socket: &Path, command: AdminCommand, out: Output) -> Result<()
     match command {
         AdminCommand::Device(DeviceCommand::Add { file, print_authorized_keys }) => {
             add(socket, &file, print_authorized_keys, out).await
+        }
+        AdminCommand::Device(DeviceCommand::Invite(invite)) => invitations::invite(socket, invite, out).await,
+        AdminCommand::Device(DeviceCommand::Invitations) => invitations::show(socket, out).await,
+        AdminCommand::Device(DeviceCommand::Confirm { code, print_authorized_keys }) => {
+            invitations::confirm(socket, &code, print_authorized_keys, out).await
+        }
+        AdminCommand::Device(DeviceCommand::Refuse { invitation }) => {
+            invitations::refuse(socket, &invitation, out).await
         }
         AdminCommand::Device(DeviceCommand::List { limit, before }) => {
             let AdminReply::Devices { devices, next } =
@@ -204,21 +231,26 @@ pub async fn reload(socket: &Path, out: Output) -> Result<(), Failure> {
 async fn add(socket: &Path, file: &Path, print_authorized_keys: bool, out: Output) -> Result<(), Failure> {
     let file =
         text_file::read(file).map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}", file.display())))?;
-    let (device, invitation) = match send_request(socket, AdminRequest::DeviceAdd { file }).await? {
-        AdminReply::Paired(paired) => (paired.device, paired.invitation),
+    let (device, details) = match send_request(socket, AdminRequest::DeviceAdd { file }).await? {
+        AdminReply::Paired(paired) => (paired.device, paired.details),
         other => return Err(unexpected(&other)),
     };
-    let line = format!("restrict,port-forwarding {} {}", device.public_key, device.device_id);
+    let line = authorized_keys(&device);
     if print_authorized_keys && !out.json {
         terminal::print(&line);
         return Ok(());
     }
-    let value = json!({ "device": device, "invitation": invitation, "authorized_keys": line });
-    out.result("paired/1", &value, || paired(&device, &invitation));
+    let value = json!({ "device": device, "details": details, "authorized_keys": line });
+    out.result("paired/1", &value, || paired(&device, &details));
     Ok(())
 }
 
-fn paired(device: &DeviceView, invitation: &Invitation) -> String {
+/// The line by which the server's own sshd lets a paired device through.
+pub(super) fn authorized_keys(device: &DeviceView) -> String {
+    format!("restrict,port-forwarding {} {}", device.public_key, device.device_id)
+}
+
+fn paired(device: &DeviceView, details: &PairingDetails) -> String {
     let or = |value: &Option<String>, otherwise: &str| value.clone().unwrap_or_else(|| otherwise.to_owned());
     format!(
         "Paired {} ({})\nFingerprint  {}\nShort code   {}\nCompare it with what `deskgate identity show` prints on the desktop.\n\n\
@@ -228,18 +260,18 @@ fn paired(device: &DeviceView, invitation: &Invitation) -> String {
         device.device_id,
         device.fingerprint,
         device.short_code,
-        or(&invitation.ssh_address, "this server's sshd"),
-        or(&invitation.host_key_fingerprint, "as printed by: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub"),
-        or(&invitation.control_socket, "none is configured"),
-        invitation.address,
-        or(&invitation.token_file, "the file it was configured with"),
+        or(&details.ssh_address, "this server's sshd"),
+        or(&details.host_key_fingerprint, "as printed by: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub"),
+        or(&details.control_socket, "none is configured"),
+        details.address,
+        or(&details.token_file, "the file it was configured with"),
     )
 }
 
 fn list(devices: &[DeviceView]) -> String {
     records::list(
         devices,
-        "No device is paired. On the desktop: deskgate identity export FILE; here: deskgate-gateway admin device add FILE",
+        "No device is paired. Invite one: deskgate-gateway admin device invite",
         &["NAME", "STATE", "VERSION", "LAST SEEN", "ID", "ACCOUNT", "NOTE"],
         |device| {
             vec![

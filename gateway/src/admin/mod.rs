@@ -3,6 +3,7 @@
 //! | file | what it does |
 //! |---|---|
 //! | [`applications`] [`runs`] | of all devices: both sides of those commands |
+//! | [`invitations`] | invitations of devices: both sides of those commands |
 //! | `deliveries` | hosts that callbacks may go to, and deliveries: both sides of those commands |
 //! | [`service`] [`state`] | answers on the socket, inside the running gateway; what they are made from |
 //! | [`commands`] `client` | what each command asks and prints; asking on the socket |
@@ -22,6 +23,7 @@ pub mod commands;
 mod deliveries;
 pub mod doctor;
 pub mod host_key;
+pub mod invitations;
 mod public_probe;
 pub mod runs;
 pub mod service;
@@ -80,6 +82,8 @@ pub enum AdminRequest {
         /// Whether the client writes it into a file.
         to_file: bool,
     },
+    /// A request about invitations of devices.
+    Invitation(invitations::AdminInvitationRequest),
     /// A request about the SSH host keys.
     HostKey(host_key::AdminHostKeyRequest),
     /// Reload what can change without a restart.
@@ -128,6 +132,13 @@ pub enum AdminReply {
     Status(Box<GatewayStatus>),
     /// A paired device with what its user needs.
     Paired(Box<PairedDevice>),
+    /// An invitation that was just made.
+    Invited(Box<invitations::CreatedInvitation>),
+    /// Invitations, newest first.
+    Invitations {
+        /// The invitations.
+        invitations: Vec<invitations::InvitationView>,
+    },
     /// A page of the paired devices.
     Devices {
         /// The devices.
@@ -208,7 +219,7 @@ pub struct PairedDevice {
     /// The device.
     pub device: DeviceView,
     /// What its user needs.
-    pub invitation: Invitation,
+    pub details: PairingDetails,
 }
 
 /// Why a request failed.
@@ -293,7 +304,7 @@ pub struct DeviceView {
 
 /// What a desktop user needs to connect.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Invitation {
+pub struct PairingDetails {
     /// The SSH address to dial.
     pub ssh_address: Option<String>,
     /// The expected fingerprint of the host key.

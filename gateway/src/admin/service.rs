@@ -15,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::state::AdminService;
 use super::{
-    AdminErrorCode, AdminReply, AdminRequest, DeviceView, GatewayStatus, Invitation, PairedDevice, applications,
-    deliveries, host_key, no, runs,
+    AdminErrorCode, AdminReply, AdminRequest, DeviceView, GatewayStatus, PairedDevice, PairingDetails, applications,
+    deliveries, host_key, invitations, no, runs,
 };
 use crate::domain::devices::{PairError, pair};
 use crate::domain::health::HealthSnapshot;
@@ -68,6 +68,7 @@ impl AdminService {
             AdminRequest::Reload => self.reload(),
             AdminRequest::PrivateCluster => Ok(AdminReply::PrivateCluster { url: self.private_cluster.clone() }),
             AdminRequest::TrialTicket => Ok(AdminReply::TrialTicket { ticket: self.trials.ticket() }),
+            AdminRequest::Invitation(ask) => invitations::answer(self, ask).await,
             AdminRequest::HostKey(ask) => host_key::answer(self, ask).await,
             AdminRequest::App(ask) => applications::answer(self, ask).await,
             AdminRequest::Run(ask) => runs::answer(self, ask).await,
@@ -102,15 +103,8 @@ impl AdminService {
             PairError::Store(error) => error.into(),
         })?;
         tracing::info!(device_id = %device.device_id, "device paired");
-        let shown = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
-        let invitation = Invitation {
-            ssh_address: self.addresses.ssh_public.clone(),
-            host_key_fingerprint: self.host_keys.as_ref().map(|keys| keys.current().fingerprint()),
-            control_socket: shown(&self.control_socket),
-            address: format!("{}/api/v1", self.addresses.public_url),
-            token_file: shown(&self.token_file),
-        };
-        Ok(AdminReply::Paired(Box::new(PairedDevice { device: view(device), invitation })))
+        let details = paired_details(self);
+        Ok(AdminReply::Paired(Box::new(PairedDevice { device: view(device), details })))
     }
 
     async fn revoke(&self, device_id: DeviceId, disable_applications: bool) -> Result<AdminReply, AdminReply> {
@@ -153,6 +147,18 @@ impl AdminService {
     }
 }
 
+/// What the user of a paired device needs.
+pub(super) fn paired_details(service: &AdminService) -> PairingDetails {
+    let shown = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+    PairingDetails {
+        ssh_address: service.addresses.ssh_public.clone(),
+        host_key_fingerprint: service.host_keys.as_ref().map(|keys| keys.current().fingerprint()),
+        control_socket: shown(&service.control_socket),
+        address: format!("{}/api/v1", service.addresses.public_url),
+        token_file: shown(&service.token_file),
+    }
+}
+
 fn found(found: bool, device_id: DeviceId) -> Result<AdminReply, AdminReply> {
     if found {
         Ok(AdminReply::Done)
@@ -182,7 +188,7 @@ impl From<store::Error> for AdminReply {
     }
 }
 
-fn view(device: Device) -> DeviceView {
+pub(super) fn view(device: Device) -> DeviceView {
     let (state, note) = match (&device.revoked_at, device.presence, &device.refusal) {
         (Some(at), ..) => ("revoked", Some(format!("revoked at {at}"))),
         (_, Presence::Connected, _) => ("connected", None),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deskgate_protocol::DeviceId;
+use deskgate_protocol::identity::PublicKey;
 use deskgate_protocol::management::Actor;
 
 use crate::addresses::Addresses;
@@ -25,6 +26,8 @@ pub struct AdminService {
     pub addresses: Addresses,
     /// The keys of its own SSH listener.
     pub host_keys: Option<HostKeys>,
+    /// The host keys of the sshd before the control socket; empty: they are not known here.
+    pub sshd_host_keys: Vec<PublicKey>,
     /// The private control socket.
     pub control_socket: Option<PathBuf>,
     /// The file of the gateway's own control token; `None` when the token was configured.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use deskgate_protocol::control::{
     Challenge, DeviceFrame, GatewayFrame, Hello, Policy, ProvenHostKey, RefusedCode, SessionRefusal, Welcome,
 };
-use deskgate_protocol::identity::HostKeyProof;
+use deskgate_protocol::identity::{HostKeyProof, PublicKey};
 use deskgate_protocol::{DeviceId, PROTOCOL_RANGE, VERSION};
 use tokio::time::timeout;
 
@@ -41,33 +41,17 @@ pub(super) async fn enter(
     way: EntryMethod,
     time: Duration,
 ) -> Option<AdmittedDevice> {
-    let nonce = uuid::Uuid::now_v7().simple().to_string() + &random_nonce();
-    let (tunnel_key, server) = (way.tunnel_key(), way.server(service));
-    let challenged = IssuedChallenge { gateway_id: service.gateway_id, nonce, tunnel_key, server };
-    let outcome = timeout(time, async {
-        let challenge = Challenge {
-            nonce: challenged.nonce.clone(),
-            gateway_id: service.gateway_id,
-            gateway_version: VERSION.to_owned(),
-            protocol: PROTOCOL_RANGE,
-        };
-        writer.send(&GatewayFrame::Challenge(challenge)).await.ok()?;
-        let first = tokio::select! {
-            first = reader.next() => first,
-            () = service.stop.cancelled() => return Some(Err(Box::new(refuse_for_now("The gateway is stopping.")))),
-        };
-        let hello = match first {
-            Ok(DeviceFrame::Hello(hello)) => hello,
-            Ok(_) => return Some(Err(bad_hello("The first frame was no hello."))),
-            Err(super::wire::WireError::Closed) => return None,
-            Err(error) => return Some(Err(bad_hello(&format!("The first frame was no hello: {error}.")))),
-        };
-        Some(admit(service, &challenged, &way, hello).await)
-    })
-    .await;
+    let (challenged, greeted) = greet(service, &mut reader, &mut writer, &way, way.tunnel_key(), time).await;
+    let outcome = match greeted {
+        Greeted::Hello(hello) => match timeout(time, admit(service, &challenged, &way, *hello)).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(Box::new(refuse_for_now("The gateway's database did not answer in time."))),
+        },
+        Greeted::Gone => return None,
+        Greeted::Refused(refused) => Err(refused),
+    };
     let refused = match outcome {
-        Ok(None) => return None,
-        Ok(Some(Ok(SessionStart { welcome, session, held, settlements, may_recall }))) => {
+        Ok(SessionStart { welcome, session, held, settlements, may_recall }) => {
             if let Ok(Ok(())) = timeout(time, writer.send(&GatewayFrame::Welcome(welcome))).await {
                 note_host_key(service, &way, session.device_id).await;
                 let grant = if let EntryMethod::Account(grant) = way { Some(grant) } else { None };
@@ -78,13 +62,61 @@ pub(super) async fn enter(
             }
             return None;
         }
-        Ok(Some(Err(refused))) => refused,
-        Err(_) => Box::new(refuse_for_now("No hello came in time.")),
+        Err(refused) => refused,
     };
     tracing::info!(code = ?refused.code, reason = refused.message, "device refused");
     // The refusal gets a moment, not more.
     let _ = timeout(Duration::from_secs(2), writer.send(&GatewayFrame::Refused(*refused))).await;
     None
+}
+
+/// What came of a challenge.
+pub(super) enum Greeted {
+    /// The device's answer, which nobody has checked.
+    Hello(Box<Hello>),
+    /// It went away.
+    Gone,
+    /// It said something else, or nothing in time.
+    Refused(Box<SessionRefusal>),
+}
+
+/// Sends a challenge and reads the hello. `tunnel_key`: the key that the hello has to have, if one is known.
+pub(super) async fn greet(
+    service: &ControlService,
+    reader: &mut FrameReader,
+    writer: &mut FrameWriter,
+    way: &EntryMethod,
+    tunnel_key: Option<PublicKey>,
+    time: Duration,
+) -> (IssuedChallenge, Greeted) {
+    let nonce = uuid::Uuid::now_v7().simple().to_string() + &random_nonce();
+    let challenged = IssuedChallenge { gateway_id: service.gateway_id, nonce, tunnel_key, server: way.server(service) };
+    let challenge = Challenge {
+        nonce: challenged.nonce.clone(),
+        gateway_id: service.gateway_id,
+        gateway_version: VERSION.to_owned(),
+        protocol: PROTOCOL_RANGE,
+    };
+    let greeted = timeout(time, async {
+        if writer.send(&GatewayFrame::Challenge(challenge)).await.is_err() {
+            return Greeted::Gone;
+        }
+        let first = tokio::select! {
+            first = reader.next() => first,
+            () = service.stop.cancelled() => {
+                return Greeted::Refused(Box::new(refuse_for_now("The gateway is stopping.")));
+            }
+        };
+        match first {
+            Ok(DeviceFrame::Hello(hello)) => Greeted::Hello(Box::new(hello)),
+            Ok(_) => Greeted::Refused(bad_hello("The first frame was no hello.")),
+            Err(super::wire::WireError::Closed) => Greeted::Gone,
+            Err(error) => Greeted::Refused(bad_hello(&format!("The first frame was no hello: {error}."))),
+        }
+    });
+    let late = || Greeted::Refused(Box::new(refuse_for_now("No hello came in time.")));
+    let greeted = greeted.await.unwrap_or_else(|_| late());
+    (challenged, greeted)
 }
 
 struct SessionStart {

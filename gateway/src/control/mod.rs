@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `upgrade` | takes a stream, checks the control token, becomes a WebSocket |
 //! | [`service`] | what every session needs |
+//! | [`invited`] | a device with an invitation waits for the administrator |
 //! | `handshake` | challenge, hello, welcome or refused |
 //! | `session` | one device, from welcome to goodbye |
 //! | `credential` | the lifetime of an account's connection |
@@ -28,6 +29,7 @@ mod claims;
 mod credential;
 mod events;
 mod handshake;
+pub mod invited;
 pub mod looks;
 mod management;
 mod orders;

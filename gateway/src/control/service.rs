@@ -1,9 +1,11 @@
 //! What every session needs, and how a device got to it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use deskgate_protocol::identity::PublicKey;
 use deskgate_protocol::{DeviceId, GatewayId};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::renewals::Renewals;
@@ -53,6 +55,8 @@ pub struct ControlService {
     pub told_retention: Option<Duration>,
     /// The keys of its own SSH listener; `None`: there is none.
     pub host_keys: Option<HostKeys>,
+    /// Places for devices that wait with an invitation.
+    pub invited: Arc<Semaphore>,
     /// Cancelled when the gateway stops.
     pub stop: CancellationToken,
 }

@@ -5,44 +5,67 @@ use std::time::Duration;
 use deskgate_protocol::DeviceId;
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::{GatewayFrame, SessionRefusal};
+use deskgate_protocol::invitation::{INVITATION_SCHEME, InvitationToken};
 use deskgate_protocol::secret::{ControlToken, digests_equal};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, Response};
+use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request};
 use tokio_tungstenite::tungstenite::http::{StatusCode, header};
 use tokio_tungstenite::tungstenite::protocol::Role;
 
 use super::service::{ControlService, EntryMethod};
 use super::wire::{self, BoxedControlStream};
-use super::{handshake, session};
+use super::{handshake, invited, session};
 use crate::domain::accounts::Grant;
 use crate::domain::devices::refuse_for_now;
+use crate::domain::invitations;
 
 /// Seconds after which a device tries again that found no room.
 const TURNED_AWAY_PAUSE_S: u64 = 15;
 /// The time for the upgrade, and then again for the hello.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
+type ControlSocket = WebSocketStream<BoxedControlStream>;
+
 impl ControlService {
     /// Serves one private stream to its end.
     pub async fn serve(&self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, way: EntryMethod) {
-        if let Some(socket) = self.upgrade(Box::new(stream)).await {
-            self.admit(socket, way).await;
+        match self.upgrade(Box::new(stream)).await {
+            Some((socket, Credential::ControlToken)) => self.admit(socket, way).await,
+            Some((socket, Credential::Invitation(digest))) => self.receive_invited(socket, way, digest).await,
+            None => {}
         }
+    }
+
+    /// Serves a device that came with an invitation's secret, which nobody has looked up.
+    async fn receive_invited(&self, socket: ControlSocket, way: EntryMethod, digest: Sha256Digest) {
+        let (reader, mut writer) = wire::split(socket);
+        let refused = match (self.invited.try_acquire(), self.store.invitation_by_secret(digest).await) {
+            (Ok(_place), Ok(Some(invitation))) => {
+                return invited::serve(self, reader, writer, way, &invitation, HANDSHAKE_TIMEOUT).await;
+            }
+            (Ok(_), Ok(None)) => invitations::unknown(),
+            (Ok(_), Err(_)) => Box::new(refuse_for_now("The gateway cannot use its database at the moment.")),
+            (Err(_), _) => Box::new(SessionRefusal {
+                retry_after_s: Some(TURNED_AWAY_PAUSE_S),
+                ..refuse_for_now("Too many invited devices wait at the moment.")
+            }),
+        };
+        let _ = timeout(HANDSHAKE_TIMEOUT, writer.send(&GatewayFrame::Refused(*refused))).await;
     }
 
     /// Tells the device of a private stream why it is not served now.
     pub(super) async fn turn_away(&self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, why: &str) {
-        let Some(socket) = self.upgrade(Box::new(stream)).await else { return };
+        let Some((socket, _)) = self.upgrade(Box::new(stream)).await else { return };
         let (_reader, mut writer) = wire::split(socket);
         let refused = SessionRefusal { retry_after_s: Some(TURNED_AWAY_PAUSE_S), ..refuse_for_now(why) };
         // A device that is gone needs no answer.
         let _ = timeout(HANDSHAKE_TIMEOUT, writer.send(&GatewayFrame::Refused(refused))).await;
     }
 
-    /// Turns a stream with the control token into a WebSocket.
-    async fn upgrade(&self, stream: BoxedControlStream) -> Option<WebSocketStream<BoxedControlStream>> {
+    /// Turns a stream with the control token, or an invitation's secret, into a WebSocket.
+    async fn upgrade(&self, stream: BoxedControlStream) -> Option<(ControlSocket, Credential)> {
         let tokens = match self.store.control_tokens().await {
             Ok(tokens) => tokens,
             // Without a database no device can be admitted; it connects again.
@@ -51,14 +74,18 @@ impl ControlService {
                 return None;
             }
         };
+        let mut shown = None;
         #[allow(clippy::result_large_err, reason = "the signature is the WebSocket library's")]
         let upgrade = tokio_tungstenite::accept_hdr_async_with_config(
             stream,
-            |request: &Request, response| check(request, response, &tokens),
+            |request: &Request, response| {
+                shown = Some(check(request, &tokens)?);
+                Ok(response)
+            },
             Some(wire::config()),
         );
         match self.stop.run_until_cancelled(timeout(HANDSHAKE_TIMEOUT, upgrade)).await? {
-            Ok(Ok(socket)) => return Some(socket),
+            Ok(Ok(socket)) => return shown.map(|credential| (socket, credential)),
             Ok(Err(error)) => tracing::info!(%error, "a stream on the control channel was turned away"),
             Err(_) => tracing::info!("a stream on the control channel asked for nothing in time"),
         }
@@ -72,7 +99,7 @@ impl ControlService {
         self.admit(socket, EntryMethod::Account(grant)).await;
     }
 
-    async fn admit(&self, socket: WebSocketStream<BoxedControlStream>, way: EntryMethod) {
+    async fn admit(&self, socket: ControlSocket, way: EntryMethod) {
         let (reader, writer) = wire::split(socket);
         let entered = handshake::enter(self, reader, writer, way, HANDSHAKE_TIMEOUT).await;
         if let Some(entered) = entered {
@@ -85,9 +112,17 @@ impl ControlService {
     }
 }
 
-/// Checks the control token, which admits any device; the hello says which one it is.
+/// What a stream was opened with.
+enum Credential {
+    /// The control token, which admits any device; the hello says which one it is.
+    ControlToken,
+    /// The digest of an invitation's secret, which has to be looked up.
+    Invitation(Sha256Digest),
+}
+
+/// Checks what a stream is opened with.
 #[allow(clippy::result_large_err, reason = "the signature is the WebSocket library's")]
-fn check(request: &Request, response: Response, tokens: &[Sha256Digest]) -> Result<Response, ErrorResponse> {
+fn check(request: &Request, tokens: &[Sha256Digest]) -> Result<Credential, ErrorResponse> {
     let deny = |status, text: &str| {
         let mut denied = ErrorResponse::new(Some(text.to_owned()));
         *denied.status_mut() = status;
@@ -100,12 +135,15 @@ fn check(request: &Request, response: Response, tokens: &[Sha256Digest]) -> Resu
         .headers()
         .get(header::AUTHORIZATION)
         .and_then(|value| value.to_str().ok())
-        .and_then(|text| text.strip_prefix("Bearer "));
-    let Some(sent) = sent else {
+        .and_then(|text| text.split_once(' '));
+    let Some((scheme, sent)) = sent else {
         return Err(deny(StatusCode::UNAUTHORIZED, "the private control token is missing\n"));
     };
+    if scheme == INVITATION_SCHEME {
+        return Ok(Credential::Invitation(InvitationToken::digest_of(sent)));
+    }
     match sent.parse::<ControlToken>() {
-        Ok(token) if tokens.iter().any(|known| digests_equal(known, &token.digest())) => Ok(response),
+        Ok(token) if tokens.iter().any(|known| digests_equal(known, &token.digest())) => Ok(Credential::ControlToken),
         Ok(_) => Err(deny(StatusCode::UNAUTHORIZED, "the private control token is not valid\n")),
         Err(error) => Err(deny(StatusCode::UNAUTHORIZED, &format!("{error}\n"))),
     }

@@ -39,6 +39,7 @@ pub mod devices;
 pub mod events;
 pub mod feeds;
 pub mod health;
+pub mod invitations;
 pub mod key_watcher;
 pub mod operations;
 pub mod quota;

@@ -96,8 +96,9 @@ pub(super) fn credential_in_url(uri: &Uri) -> bool {
 
 /// Whether a text begins as one of our secrets does.
 fn is_ours(text: &str) -> bool {
-    use SecretKind::{ApplicationKey, ControlToken, LaunchLink, WebhookSecret};
-    matches!(SecretKind::of(text.trim_start()), Some(ApplicationKey | ControlToken | LaunchLink | WebhookSecret))
+    use SecretKind::{ApplicationKey, ControlToken, Invitation, LaunchLink, WebhookSecret};
+    let ours = SecretKind::of(text.trim_start());
+    matches!(ours, Some(ApplicationKey | ControlToken | Invitation | LaunchLink | WebhookSecret))
 }
 
 /// A decoded part of a query string; an invalid encoding stays as it is.

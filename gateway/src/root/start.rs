@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::listeners::Listeners;
@@ -20,6 +20,7 @@ use crate::admin::state::AdminService;
 use crate::callbacks::send::CallbackSender;
 use crate::callbacks::worker;
 use crate::config::AcmeSettings;
+use crate::control::invited::MAX_INVITED;
 use crate::control::looks;
 use crate::control::renewals::Renewals;
 use crate::control::service::ControlService;
@@ -129,6 +130,7 @@ impl Gateway {
             verifier: judged(&addresses.public_url).map_err(StartError::IssuerRoots)?,
             told_retention: (!settings.is_built_in).then_some(settings.limits.retention),
             host_keys: ssh.as_ref().map(|(_, keys)| keys.clone()),
+            invited: Arc::new(Semaphore::new(MAX_INVITED)),
             stop: draining.clone(),
         };
         let (queue, turning) = (Heartbeat::default(), Heartbeat::default());
@@ -304,6 +306,7 @@ impl GatewayBuilder {
             store: self.store.clone(),
             addresses,
             host_keys: service.host_keys.clone(),
+            sshd_host_keys: service.sshd_host_keys.clone(),
             control_socket: settings.control_socket.clone(),
             token_file: settings.control_token.is_none().then(|| settings.state_dir.join(token::CONTROL_TOKEN_FILE)),
             retention: settings.limits.retention,

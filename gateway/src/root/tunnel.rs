@@ -31,7 +31,7 @@ pub(super) async fn receive(mut arrivals: mpsc::Receiver<Arrival>, service: Cont
     while sessions.join_next().await.is_some() {}
 }
 
-/// Accepts the keys of paired devices in the tunnel.
+/// Accepts the keys of paired devices in the tunnel, and those of invitations.
 pub(super) struct PairedDevices(pub(super) Store);
 
 impl KeyAdmission for PairedDevices {
@@ -42,7 +42,11 @@ impl KeyAdmission for PairedDevices {
                 // It connects with its account, and no other way.
                 Ok(Some(device)) if device.account.is_some() => KeyStatus::Unknown,
                 Ok(Some(_)) => KeyStatus::Admit,
-                Ok(None) => KeyStatus::Unknown,
+                Ok(None) => match self.0.is_invited(key).await {
+                    Ok(true) => KeyStatus::Admit,
+                    Ok(false) => KeyStatus::Unknown,
+                    Err(_) => KeyStatus::Unavailable,
+                },
                 Err(_) => KeyStatus::Unavailable,
             }
         })

@@ -52,6 +52,7 @@ pub const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../migrations/0024_delivery_triggers.sql"),
     },
     Migration { version: 25, name: "service_life", sql: include_str!("../../migrations/0025_service_life.sql") },
+    Migration { version: 26, name: "invitations", sql: include_str!("../../migrations/0026_invitations.sql") },
 ];
 
 /// An advisory lock number that is used for nothing else in this database.

@@ -16,6 +16,7 @@
 //! | [`requests`] | results of repeated requests that made no run |
 //! | [`attempts`] | devices' changes to runs: claim, start, events, finish |
 //! | [`devices`] | pairing, presence, access |
+//! | [`invitations`] | invitations of devices, and the devices that came with them |
 //! | [`leases`] | a device's sessions and their leases; runs of a lease that ran out |
 //! | [`accounts`] | devices that came with an account |
 //! | [`applications`] [`endpoints`] | applications with their keys, and published services |
@@ -59,6 +60,7 @@ pub mod disk;
 pub mod endpoints;
 mod error;
 pub mod events;
+pub mod invitations;
 pub mod leases;
 pub mod listen;
 pub mod messages;

@@ -87,6 +87,7 @@ async fn another_kind_of_secret_in_the_place_of_a_key_is_named() {
         ("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "a webhook signing secret"),
         ("sk-ant-0000", "a model provider's key"),
         ("dgl_0000", "a launch link"),
+        ("dgi_0000", "an invitation"),
     ] {
         let reply = gateway.call("GET", "/api/v1/agent-endpoints").subject("anna").key(secret).send().await;
         let detail =

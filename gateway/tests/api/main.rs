@@ -19,6 +19,7 @@ mod export;
 mod hosted;
 mod hostile;
 mod idempotency;
+mod invitations;
 mod keys;
 mod lists;
 mod operations;

@@ -17,6 +17,9 @@
 //!    │ ack ──────────────────────────────► │
 //! ```
 //!
+//! A device that comes with an invitation sends its `hello` too, and is answered with `invited`, and then with `paired` or
+//! `refused`: no session begins.
+//!
 //! A `control` frame (stop a run, reset a conversation) may come at any time. `control_done` answers it when it is
 //! carried out; for a stop it follows the run's `finish`.
 //!
@@ -42,11 +45,12 @@ mod work;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::ids::{EndpointId, OperationId, RunId};
+use crate::ids::{DeviceId, EndpointId, OperationId, RunId};
 use crate::management::{AskedBy, ManagementError, ManagementRequest};
 use crate::operation::OutcomeCode;
 use crate::run::Outcome;
-use crate::secret::AccessToken;
+use crate::secret::{AccessToken, ControlToken};
+use crate::time::Timestamp;
 
 pub use event::*;
 pub use session::*;
@@ -70,6 +74,20 @@ pub enum GatewayFrame {
     Challenge(Challenge),
     /// The device is admitted.
     Welcome(Welcome),
+    /// The device came with an invitation, and waits for the administrator's confirmation. Sent once; `paired` or `refused`
+    /// follows.
+    Invited {
+        /// Until when it waits.
+        expires_at: Timestamp,
+    },
+    /// The administrator confirmed the device: it is paired, and has this control token. The gateway closes the stream
+    /// afterwards. Until the invitation ends, the same device may come again and is told once more, with another token.
+    Paired {
+        /// Its identifier on this gateway.
+        device_id: DeviceId,
+        /// Opens the control channel from now on.
+        control_token: ControlToken,
+    },
     /// The device is refused. The gateway closes the stream afterwards.
     Refused(SessionRefusal),
     /// A run to take, within the slots the device declared.

@@ -33,7 +33,7 @@ pub struct Hello {
     /// By what it recognised the server, as it is signed. Devices before protocol 2 did not say it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<RecognisedServer>,
-    /// The name its user gave it; only for hosted gateways, where there is no pairing to know it from.
+    /// The name its user gave it; only where there is no pairing to know it from: at hosted gateways, and with an invitation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_name: Option<String>,
     /// Random, for this session only: the gateway's host keys sign it. If absent, the welcome names no host keys.
@@ -164,4 +164,6 @@ pub enum RefusedCode {
     OtherAccount,
     /// The account has reached its limit of devices.
     TooManyDevices,
+    /// The invitation has ended, was refused, or another device came with it.
+    InvitationOver,
 }

@@ -22,6 +22,8 @@ fn every_frame_of_a_gateway_is_written_and_read_as_ever() {
         Welcome: GatewayFrame::Welcome(welcome()),
             GatewayFrame::Welcome(Welcome { host_keys: vec![host_key()], ..welcome() });
         Refused: GatewayFrame::Refused(refused()), GatewayFrame::Refused(refused_in_short());
+        Invited: GatewayFrame::Invited { expires_at: moment() };
+        Paired: GatewayFrame::Paired { device_id: id(12), control_token: "dgt_000000000000000000000000000000000000000000000000_2ceef853".parse().expect("a token") };
         Offer: GatewayFrame::Offer(offer()), GatewayFrame::Offer(Offer { traceparent: None, ..offer() }),
             GatewayFrame::Offer(Offer { conversation: Some(id(8)), generation: Some(4), ..offer() }),
             GatewayFrame::Offer(Offer { subject: None, ..offer() });

@@ -19,7 +19,8 @@ fn every_word_is_written_and_read_as_ever() {
         };
     }
     words! {
-        RefusedCode { VersionMismatch UnknownDevice RevokedDevice BadProof OtherServer BadHello Unavailable OtherAccount TooManyDevices }
+        RefusedCode { VersionMismatch UnknownDevice RevokedDevice BadProof OtherServer BadHello Unavailable OtherAccount TooManyDevices
+            InvitationOver }
         RefuseCode { DefinitionMismatch Busy }
         RevokeCode { StaleAttempt AlreadyFinal UnknownRun }
         ByeCode { Replaced Revoked Unresponsive ProtocolViolation Unavailable SignInExpired }

@@ -14,6 +14,7 @@ mod journeys;
 mod live;
 mod look;
 mod other_users;
+mod pairing;
 mod raw_http;
 mod reading;
 mod run_states;

@@ -46,7 +46,7 @@ async fn the_same_through_debians_own_ssh_server() {
 
     let sshd = Sshd::start(&printed.stdout).await;
     let (address, user, known_hosts) = (sshd.address(), sshd.user(), sshd.known_hosts());
-    let (socket, token) = (text(&paired, "/invitation/control_socket"), gateway.control_token_file());
+    let (socket, token) = (text(&paired, "/details/control_socket"), gateway.control_token_file());
     let connection = [
         "--ssh-address",
         &address,

@@ -42,7 +42,7 @@ async fn a_hello_that_was_made_for_another_server_is_refused_and_both_keys_are_l
     let printed = gateway.plain_admin(&["device", "add", exported.to_str().unwrap(), "--print-authorized-keys"]).await;
     let relay = Sshd::start(&printed.stdout).await;
     let (address, user, known_hosts) = (relay.address(), relay.user(), relay.known_hosts());
-    let (socket, token) = (text(&paired, "/invitation/control_socket"), gateway.control_token_file());
+    let (socket, token) = (text(&paired, "/details/control_socket"), gateway.control_token_file());
     let save = [
         "--ssh-address",
         &address,

@@ -186,7 +186,7 @@ async fn each_command_has_its_manual_page() {
     let device = TestDevice::new();
     let folder = device.folder().join("man");
     device.cli(&["man", folder.to_str().expect("a plain name")]).await.ok();
-    let page = std::fs::read_to_string(folder.join("deskgate-approvals-approve.1")).expect("a page");
+    let page = std::fs::read_to_string(folder.join("deskgate-approval-approve.1")).expect("a page");
     assert!(page.contains(".TH"), "{page}");
     assert!(folder.join("deskgate.1").exists() && folder.join("deskgate-doctor.1").exists());
 }

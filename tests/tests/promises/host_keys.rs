@@ -15,11 +15,11 @@ async fn an_unknown_or_changed_host_key_is_shown_beside_the_pinned_one_and_block
     let gateway = GatewayProcess::start(&postgres, &[]).await;
     let device = TestDevice::built_in().await;
     let paired = device.pair(&gateway, &[]).await;
-    let shown = text(&paired, "/invitation/host_key_fingerprint").to_owned();
+    let shown = text(&paired, "/details/host_key_fingerprint").to_owned();
     let own = device.cli(&["identity", "show"]).await.ok();
     assert_eq!(text(&paired, "/device/short_code"), text(&own, "/short_code"), "the code is the same on both sides");
     let (address, token) = (gateway.ssh().get().to_string(), gateway.control_token_file());
-    let socket = text(&paired, "/invitation/control_socket").to_owned();
+    let socket = text(&paired, "/details/control_socket").to_owned();
     let token = token.to_str().expect("a plain name");
     let fields = ["--ssh-address", &address, "--control-socket", &socket, "--token-file", token];
 

@@ -35,6 +35,7 @@ mod models;
 mod notifications;
 mod observability;
 mod packages;
+mod pairing;
 mod pending_approvals;
 mod printing;
 mod project;

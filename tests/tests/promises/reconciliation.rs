@@ -52,7 +52,7 @@ async fn a_run_that_had_written_waits_for_its_owner_who_sees_what_is_on_disk() {
     assert_eq!((text(evidence, "/tool"), text(evidence, "/on_disk")), ("Write", "as_planned"), "{shown}");
     assert_eq!(evidence["ok"], true);
     let plain = device.plain_cli(&["run", "show", &run_id]).await.stdout;
-    assert!(plain.contains("runs reconcile") && plain.contains("as the tool call was to make it"), "{plain}");
+    assert!(plain.contains("run reconcile") && plain.contains("as the tool call was to make it"), "{plain}");
 
     device.cli(&["run", "reconcile", &run_id, "--finished"]).await.ok();
     let run = backend.wait_for_end(&run_id).await;

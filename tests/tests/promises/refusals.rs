@@ -12,9 +12,9 @@ async fn a_wrong_host_key_is_refused_and_the_status_shows_both_fingerprints() {
     let gateway = GatewayProcess::start(&postgres, &[]).await;
     let mut device = TestDevice::for_remote().await;
     let mut paired = device.pair(&gateway, &[]).await;
-    let right = text(&paired, "/invitation/host_key_fingerprint").to_owned();
+    let right = text(&paired, "/details/host_key_fingerprint").to_owned();
     let wrong = "SHA256:5TYAUnj1p7hSySxwLSzuo2ncngeS76sPafw9EyRvV6g";
-    paired["invitation"]["host_key_fingerprint"] = wrong.into();
+    paired["details"]["host_key_fingerprint"] = wrong.into();
     device.connect(gateway.ssh(), &paired, &gateway.control_token_file()).await.ok();
 
     let shown = until("the status to tell of it", async || {

@@ -150,7 +150,7 @@ async fn the_manual_has_a_page_for_every_command() {
     let gateway = GatewayProcess::start(&postgres, &[]).await;
     let folder = gateway.folder().join("man");
     gateway.command_line(&["man", folder.to_str().expect("plain")]).await.ok();
-    for page in ["deskgate-gateway.1", "deskgate-gateway-backup-restore.1", "deskgate-gateway-admin-run-cancel.1"] {
+    for page in ["deskgate-gateway.1", "deskgate-gateway-backup-restore.1", "deskgate-gateway-admin-run-stop.1"] {
         let text = std::fs::read_to_string(folder.join(page)).unwrap_or_else(|_| panic!("no {page}"));
         assert!(text.contains(".TH"), "{text}");
     }

@@ -9,6 +9,7 @@ use deskgate_gateway::store::applications::{ApplicationQuery, NewKey, NewSecret}
 use deskgate_gateway::store::attempts::{AttemptUpdate, Claims, ServiceRoom};
 use deskgate_gateway::store::certificates::{CertificateScope, NewCertificate};
 use deskgate_gateway::store::device_lists::DeviceRunQuery;
+use deskgate_gateway::store::invitations::InvitationState;
 use deskgate_gateway::store::run_content::{ContentDeletion, MessageQuery};
 use deskgate_gateway::store::run_list::{RunQuery, WaitCause};
 use deskgate_gateway::store::webhook_receipts::NewReceipt;
@@ -17,6 +18,7 @@ use deskgate_program::tasks::Tasks;
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::{RefusedCode, SessionRefusal};
 use deskgate_protocol::identity::PublicKey;
+use deskgate_protocol::invitation::InvitationToken;
 use deskgate_protocol::management::{AskedBy, PublishEndpoint, ReceiptOutcome, Scope};
 use deskgate_protocol::{
     ApplicationId, ConversationId, EndpointId, HookId, JournalId, KeyId, ReceiptId, RunId, VERSION,
@@ -424,6 +426,27 @@ async fn every_statement_is_understood_by_the_database() {
     done(&["webhooks::roll", "webhooks::remove", "webhooks::receiving", "webhooks::run_of_event"]);
     done(&["webhook_receipts::note", "webhook_receipts::push_out", "webhook_receipts::of_hook"]);
     done(&["webhook_receipts::forget"]);
+
+    let token = InvitationToken::generate();
+    let invitation = store.create_invitation(&token, Some("laptop"), LONG_LEASE).await.expect("create_invitation");
+    let (id, invited) = (invitation.invitation_id, PublicKey::from_bytes([9; 32]));
+    assert!(store.is_invited(&invitation.tunnel_key).await.expect("is_invited"));
+    assert_eq!(
+        store.invitation_by_secret(token.digest()).await.expect("by_secret").map(|it| it.invitation_id),
+        Some(id)
+    );
+    assert!(store.confirm_invited(id, &invited, "x").await.expect("confirm").is_none(), "nobody came");
+    store.note_invited(id, &invited, "invited", VERSION).await.expect("note_invited").expect("open");
+    assert_eq!(store.invitations(10).await.expect("invitations").len(), 1);
+    let confirmed = store.confirm_invited(id, &invited, "invited").await.expect("confirm").expect("it waited");
+    assert_eq!(confirmed.state, InvitationState::Confirmed);
+    assert_eq!(store.device_by_key(&invited).await.expect("device_by_key").expect("paired").name, "invited");
+    assert!(store.refuse_invited(id).await.expect("refuse").is_none(), "it was answered");
+    assert_eq!(store.invitation(id).await.expect("invitation").map(|it| it.state), Some(InvitationState::Confirmed));
+    assert_eq!(store.forget_invitations().await.expect("forget_invitations"), 0);
+    done(&["invitations::create", "invitations::all", "invitations::one", "invitations::by_secret"]);
+    done(&["invitations::is_invited", "invitations::note_invited", "invitations::confirm", "invitations::refuse"]);
+    done(&["invitations::forget"]);
 
     let written = statements_of_the_source();
     assert!(written.len() > 30, "the search finds them: {written:?}");

@@ -34,7 +34,7 @@ impl Impostor {
         let sshd = Sshd::start(&format!("{}\n", identity.public_key)).await;
         let mut impostor = Self { sshd, device, own_guests: 0 };
         impostor.takes_over_an_honest_server(gateway).await;
-        let pinned = paired["invitation"]["host_key_fingerprint"].as_str().expect("it is complete");
+        let pinned = paired["details"]["host_key_fingerprint"].as_str().expect("it is complete");
         impostor.leads(gateway, &["--host-key", pinned]).await;
         let nobody = impostor.device.folder().join("known-hosts");
         std::fs::write(&nobody, "# Nobody is known.\n").expect("writable");

@@ -1,0 +1,76 @@
+//! Invitations: one device, one answer, and an end.
+
+use std::time::Duration;
+
+use deskgate_gateway::domain::invitations::{AnswerError, confirm, refusal, refuse};
+use deskgate_gateway::store::invitations::InvitationState;
+use deskgate_protocol::VERSION;
+use deskgate_protocol::identity::PublicKey;
+use deskgate_protocol::invitation::InvitationToken;
+
+use crate::store::TestStore;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Some device's key.
+fn key() -> PublicKey {
+    PublicKey::of(&InvitationToken::generate().tunnel_key())
+}
+
+#[tokio::test]
+async fn the_device_that_came_last_is_confirmed_by_its_own_code_and_no_other() {
+    let test_store = TestStore::new().await;
+    let (store, token) = (&test_store.store, InvitationToken::generate());
+    let id = store.create_invitation(&token, None, HOUR).await.expect("made").invitation_id;
+    let (first, last) = (key(), key());
+    let nobody = confirm(store, id, &first.short_code()).await.expect_err("nobody came");
+    assert!(matches!(nobody, AnswerError::NobodyCame), "{nobody}");
+    for (key, name) in [(&first, "first"), (&last, "last")] {
+        store.note_invited(id, key, name, VERSION).await.expect("noted").expect("it is open");
+    }
+    let waiting = store.invitation(id).await.expect("read").expect("there");
+    assert!(refusal(&waiting, &first).is_some_and(|no| no.message.contains("Another device")));
+    assert!(refusal(&waiting, &last).is_none());
+    let other = confirm(store, id, &first.short_code()).await.expect_err("it was replaced");
+    assert!(matches!(&other, AnswerError::OtherDevice { came, .. } if *came == last.short_code()), "{other}");
+    assert!(store.device_by_key(&first).await.expect("read").is_none());
+    assert_eq!(confirm(store, id, &last.short_code()).await.expect("it waits").name, "last");
+
+    // One answer: neither a second device nor a second word changes it.
+    assert!(store.note_invited(id, &first, "first", VERSION).await.expect("asked").is_none());
+    for again in [confirm(store, id, &last.short_code()).await.err(), refuse(store, id).await.err()] {
+        assert!(matches!(again, Some(AnswerError::Over(InvitationState::Confirmed))), "{again:?}");
+    }
+    let confirmed = store.invitation(id).await.expect("read").expect("there");
+    assert!(refusal(&confirmed, &last).is_none() && refusal(&confirmed, &first).is_some());
+}
+
+#[tokio::test]
+async fn of_two_administrators_who_answer_at_once_one_has_answered() {
+    let test_store = TestStore::new().await;
+    let (store, token) = (&test_store.store, InvitationToken::generate());
+    let key = key();
+    let id = store.create_invitation(&token, None, HOUR).await.expect("made").invitation_id;
+    store.note_invited(id, &key, "desk", VERSION).await.expect("noted").expect("it is open");
+    let code = key.short_code();
+    let (yes, no) = tokio::join!(confirm(store, id, &code), refuse(store, id));
+    assert_ne!(yes.is_ok(), no.is_ok(), "{yes:?} {no:?}");
+    let paired = store.device_by_key(&key).await.expect("read").is_some();
+    assert_eq!(paired, yes.is_ok(), "who was refused is not paired");
+}
+
+#[tokio::test]
+async fn an_invitation_that_has_ended_opens_nothing_and_is_forgotten_later() {
+    let test_store = TestStore::new().await;
+    let (store, token) = (&test_store.store, InvitationToken::generate());
+    let key = key();
+    let invitation = store.create_invitation(&token, None, Duration::ZERO).await.expect("made");
+    let id = invitation.invitation_id;
+    assert!(!store.is_invited(&invitation.tunnel_key).await.expect("asked"));
+    assert!(store.note_invited(id, &key, "late", VERSION).await.expect("asked").is_none());
+    let ended = store.invitation_by_secret(token.digest()).await.expect("read").expect("there");
+    assert_eq!(ended.state, InvitationState::Expired);
+    assert!(refusal(&ended, &key).is_some_and(|no| no.message.contains("expired")));
+    assert!(matches!(refuse(store, id).await, Err(AnswerError::Over(InvitationState::Expired))));
+    assert_eq!(store.forget_invitations().await.expect("forgotten"), 0, "it can be seen for a week");
+}

@@ -1,0 +1,182 @@
+//! Pairing by an invitation: one line, one confirmation, whatever happens in between.
+
+use deskgate_protocol::Timestamp;
+use deskgate_protocol::invitation::{Invitation, InvitationToken};
+use deskgate_tests::proxy::Proxy;
+use deskgate_tests::sshd::Sshd;
+use deskgate_tests::{Folder, GatewayProcess, Postgres, TestDevice, until};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::text;
+
+/// The only invitation, once it is in a state.
+async fn invitation_that_is(gateway: &GatewayProcess, state: &str) -> Value {
+    until("the invitation to be in its state", async || {
+        let listed = gateway.admin(&["device", "invitations"]).await.ok();
+        let newest = listed["invitations"][0].clone();
+        if newest["state"] == state { Ok(newest) } else { Err(format!("{listed}")) }
+    })
+    .await
+}
+
+async fn invite(gateway: &GatewayProcess, more: &[&str]) -> String {
+    let invited = gateway.admin(&[&["device", "invite", "--note", "laptop"], more].concat()).await.ok();
+    text(&invited, "/line").to_owned()
+}
+
+async fn short_code(device: &TestDevice) -> String {
+    text(&device.cli(&["identity", "show"]).await.ok(), "/short_code").to_owned()
+}
+
+#[tokio::test]
+async fn one_line_and_one_confirmation_pair_a_device_and_nobody_else_comes_in_by_it() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let device = TestDevice::for_remote().await;
+    let line = invite(&gateway, &[]).await;
+    assert!(line.starts_with("dgi_"), "{line}");
+
+    // The line is read where no list of processes shows it; without a yes nothing is done.
+    let asked = device.cli_with_input(&["pair"], &format!("{line}\n")).await;
+    assert!(asked.exit == 1 && asked.stderr.contains("host key    SHA256:"), "{}", asked.stderr);
+    invitation_that_is(&gateway, "open").await;
+
+    let begun = device.cli_with_input(&["pair", "--yes", "--no-wait"], &line).await.ok();
+    assert_eq!(text(&begun, "/state"), "dialling");
+    let waiting = invitation_that_is(&gateway, "waiting").await;
+    let code = short_code(&device).await;
+    assert_eq!(text(&waiting, "/short_code"), code, "both sides see the same code");
+    assert_eq!(text(&waiting, "/note"), "laptop");
+    assert!(!waiting.to_string().contains(&line[4..40]) && !gateway.log().all().contains(&line[4..40]));
+
+    let wrong = gateway.admin(&["device", "confirm", "0000-0000-0000-0000"]).await;
+    assert!(wrong.exit == 1 && wrong.stderr.contains("did not read"), "{}", wrong.stderr);
+    assert_eq!(gateway.admin(&["device", "list"]).await.ok()["devices"], json!([]));
+    let confirmed = gateway.admin(&["device", "confirm", &code.to_lowercase()]).await.ok();
+    device.wait_until_connected().await;
+    let device_id = text(&confirmed, "/device/device_id").to_owned();
+    gateway.wait_for_device_state(&device_id, "paused").await;
+
+    let folder = Folder::new();
+    let backend = device.publish(&gateway, "shop", &folder, &[]).await;
+    let run = backend.wait_for_end(&backend.submit("What does order 4711 say?").await).await;
+    assert_eq!(text(&run, "/state"), "succeeded");
+
+    // The same line opens nothing for another device, and is confirmed once.
+    let stranger = TestDevice::for_remote().await;
+    let refused = stranger.cli(&["pair", &line, "--yes"]).await;
+    assert_eq!(refused.exit, 4, "{}", refused.stderr);
+    assert!(refused.stderr.contains("Another device came with this invitation"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("deskgate-gateway admin device invite"), "{}", refused.stderr);
+    let again = gateway.admin(&["device", "confirm", &code]).await;
+    assert_eq!(again.exit, 1, "{}", again.stderr);
+    assert_eq!(gateway.admin(&["device", "list"]).await.ok()["devices"].as_array().map(Vec::len), Some(1));
+    let log = device.log().all() + &stranger.log().all() + &gateway.log().all();
+    assert!(!log.contains("dgt_") && !log.contains("dgi_"), "no log has a secret");
+}
+
+#[tokio::test]
+async fn a_pairing_that_is_cut_off_or_killed_goes_on_and_is_confirmed_once() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let proxy = Proxy::to(gateway.ssh()).await;
+    let mut device = TestDevice::for_remote().await;
+    let line = invite(&gateway, &["--ssh-address", &proxy.address().to_string()]).await;
+    device.cli(&["pair", &line, "--yes", "--no-wait"]).await.ok();
+    invitation_that_is(&gateway, "waiting").await;
+
+    // A killed agent has forgotten the line, which is as good as before.
+    device.kill_9();
+    device.start().await;
+    device.cli(&["pair", &line, "--yes", "--no-wait"]).await.ok();
+    invitation_that_is(&gateway, "waiting").await;
+
+    // Confirmed while nothing gets through: the device comes again and learns it.
+    proxy.cut();
+    let code = short_code(&device).await;
+    let confirmed = gateway.admin(&["device", "confirm", &code]).await.ok();
+    assert_eq!(text(&confirmed, "/device/short_code"), code);
+    proxy.heal();
+    device.wait_until_connected().await;
+    assert_eq!(gateway.admin(&["device", "list"]).await.ok()["devices"].as_array().map(Vec::len), Some(1));
+    device.stop(Signal::TERM).await;
+    device.start().await;
+    device.wait_until_connected().await;
+}
+
+#[tokio::test]
+async fn a_refused_invitation_and_one_for_another_server_change_nothing() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let device = TestDevice::built_in().await;
+    let mode = async || text(&device.cli(&["connection", "show"]).await.ok(), "/mode").to_owned();
+    let line = invite(&gateway, &[]).await;
+    device.cli(&["pair", &line, "--yes", "--no-wait"]).await.ok();
+    invitation_that_is(&gateway, "waiting").await;
+    gateway.admin(&["device", "refuse", &short_code(&device).await]).await.ok();
+    let failed = until("the device to learn it", async || {
+        let status = device.cli(&["pair", &line, "--yes"]).await;
+        if status.exit == 4 { Ok(status.stderr) } else { Err(status.stderr) }
+    })
+    .await;
+    assert!(failed.contains("refused") || failed.contains("does not take this invitation"), "{failed}");
+    assert_eq!(
+        (mode().await.as_str(), gateway.admin(&["device", "list"]).await.ok()["devices"].clone()),
+        ("builtin", json!([]))
+    );
+
+    // A line that names another host key than the server shows: nothing of this device is told there.
+    let elsewhere = Invitation {
+        token: InvitationToken::generate(),
+        expires_at: Timestamp(Timestamp::now().0 + std::time::Duration::from_secs(600)),
+        ssh_address: gateway.ssh().get().to_string(),
+        host_key: "SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU".to_owned(),
+        ssh_user: "deskgate".to_owned(),
+        control_socket: "/run/deskgate/control.sock".to_owned(),
+    };
+    let refused = device.cli(&["pair", &elsewhere.line().expect("it fits"), "--yes"]).await;
+    assert!(refused.exit == 4 && refused.stderr.contains(&elsewhere.host_key), "{}", refused.stderr);
+    // The right server with a secret that it never made.
+    let invited = gateway.admin(&["device", "invite"]).await.ok();
+    let real: Invitation = text(&invited, "/line").parse().expect("an invitation");
+    let forged = Invitation { token: InvitationToken::generate(), ..real };
+    let refused = device.cli(&["pair", &forged.line().expect("it fits"), "--yes"]).await;
+    assert!(refused.exit == 4 && refused.stderr.contains("does not take this invitation"), "{}", refused.stderr);
+    let mistyped = device.cli(&["pair", &text(&invited, "/line").replace("dgi_", "dgi_A"), "--yes"]).await;
+    assert!(mistyped.exit == 2 && mistyped.stderr.contains("incomplete or mistyped"), "{}", mistyped.stderr);
+    assert_eq!(mode().await, "builtin");
+}
+
+#[tokio::test]
+async fn an_invitation_leads_through_debians_own_ssh_server_until_it_ends() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let device = TestDevice::for_remote().await;
+    let sshd = Sshd::start("").await;
+    let (address, user, host_key) = (sshd.address(), sshd.user(), sshd.fingerprint("host"));
+    let way = ["device", "invite", "--ssh-address", &address, "--ssh-user", &user, "--host-key", &host_key];
+    let invited = gateway.admin(&way).await.ok();
+    let until_then = text(&invited, "/authorized_keys");
+    assert!(until_then.starts_with("restrict,port-forwarding,expiry-time=\""), "{until_then}");
+    sshd.authorize(until_then);
+    device.cli(&["pair", text(&invited, "/line"), "--yes", "--no-wait"]).await.ok();
+    invitation_that_is(&gateway, "waiting").await;
+    let printed =
+        gateway.plain_admin(&["device", "confirm", &short_code(&device).await, "--print-authorized-keys"]).await;
+    assert!(
+        printed.stdout.starts_with("restrict,port-forwarding ssh-ed25519 "),
+        "{}{}",
+        printed.stdout,
+        printed.stderr
+    );
+    sshd.authorize(&printed.stdout);
+    device.wait_until_connected().await;
+
+    // sshd reads the time as it was meant.
+    let expired = until_then.split_once("expiry-time=\"2").map(|(begin, rest)| format!("{begin}expiry-time=\"1{rest}"));
+    sshd.replace_authorized(&expired.expect("it has a time"));
+    let stranger = TestDevice::for_remote().await;
+    let refused = stranger.cli(&["pair", text(&invited, "/line"), "--yes"]).await;
+    assert!(refused.exit == 4 && refused.stderr.contains("authorized_keys"), "{}", refused.stderr);
+}
