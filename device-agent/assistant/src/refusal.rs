@@ -271,6 +271,10 @@ pub(super) fn overloaded() -> ModelError {
 
 /// The connection failed, before or in the middle of an answer.
 pub(super) fn unreachable(error: &reqwest::Error) -> ModelError {
+    if let Some(why) = deskgate_outbound::certificate_problem(error) {
+        let message = format!("The model provider's certificate is not trusted: {why}.");
+        return ModelError::new(ErrorKind::Unreachable, &message).as_retryable();
+    }
     let message = match () {
         () if error.is_timeout() => "The model provider did not answer in time.",
         () if error.is_connect() => "The model provider could not be reached.",

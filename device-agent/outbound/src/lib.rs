@@ -77,13 +77,33 @@ pub fn builder() -> ClientBuilder {
     Client::builder().redirect(Policy::none()).user_agent(concat!("deskgate/", env!("CARGO_PKG_VERSION")))
 }
 
-/// Whether a request failed because the other side's certificate is not trusted here. The HTTP client says it only in the
-/// chain of its errors' sources.
+/// Whether a request failed because the other side's certificate is not trusted here.
 pub fn is_distrusted(error: &reqwest::Error) -> bool {
+    certificate_problem(error).is_some()
+}
+
+/// What is wrong with the other side's certificate, as the end of a sentence, if a request failed because of it. The HTTP client
+/// says it only in the chain of its errors' sources.
+pub fn certificate_problem(error: &reqwest::Error) -> Option<&'static str> {
+    use rustls::CertificateError::*;
+    Some(match invalid_certificate(error)? {
+        Expired | ExpiredContext { .. } => "it has expired, or this computer's clock is ahead",
+        NotValidYet | NotValidYetContext { .. } => "it is not valid yet, or this computer's clock is behind",
+        NotValidForName | NotValidForNameContext { .. } => "it is for another name than this address",
+        UnknownIssuer => "nobody whom this computer trusts vouches for it",
+        Revoked => "it was revoked",
+        _ => "it is not valid",
+    })
+}
+
+fn invalid_certificate(error: &reqwest::Error) -> Option<&rustls::CertificateError> {
     let mut cause = error.source();
     while let Some(error) = cause {
         if let Some(tls) = error.downcast_ref() {
-            return matches!(tls, rustls::Error::InvalidCertificate(_));
+            return match tls {
+                rustls::Error::InvalidCertificate(why) => Some(why),
+                _ => None,
+            };
         }
         // An I/O error does not name the error that it holds among its sources.
         cause = match error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
@@ -91,7 +111,7 @@ pub fn is_distrusted(error: &reqwest::Error) -> bool {
             None => error.source(),
         };
     }
-    false
+    None
 }
 
 /// Whether an address is this computer's own: requests to it do not leave the computer.

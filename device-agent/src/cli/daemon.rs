@@ -270,7 +270,7 @@ fn show(status: &AgentStatus) -> String {
         LineView::Refused { refused, .. } => {
             let mut text = format!("refused: {}", refused.message);
             if refused.code == RefusedCode::RevokedDevice {
-                text += "\n           for a new identity: deskgate identity renew";
+                text += "\n           for a new identity: deskgate identity renew --accept-risk=lose-pairing";
             }
             text
         }

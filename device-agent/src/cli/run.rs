@@ -20,8 +20,9 @@ use super::identity::fingerprint;
 use super::socket::AgentClient;
 use super::{app, call, operation, service};
 use crate::local::{
-    CallRecord, EndUnknownRuns, Evidence, ListCalls, ListUnsettled, ModelFailure, OwnerFinding, ReceiptVerdict,
-    ReconcileRun, ShowCall, ShowEvidence, ShowModelFailure, ShowRunSpending, Spending, UnsettledRuns,
+    CallRecord, EndUnknownRuns, Evidence, ListCalls, ListQueueReasons, ListUnsettled, ModelFailure, OwnerFinding,
+    QueueReason, ReceiptVerdict, ReconcileRun, ShowCall, ShowEvidence, ShowModelFailure, ShowRunSpending, Spending,
+    UnsettledRuns,
 };
 
 const RUNS: Noun = Noun { singular: "run", plural: "runs", list: "deskgate run list" };
@@ -212,6 +213,10 @@ pub(super) async fn show(
     let detail = RunDetail { run, events };
     // Only runs that are not settled have any.
     let evidence = agent.request(ShowEvidence { run_id }).await?;
+    let waits_for = match detail.run.state {
+        RunState::Queued => agent.request(ListQueueReasons {}).await?.remove(&detail.run.endpoint_id),
+        _ => None,
+    };
     let waiting = detail.run.state == RunState::AwaitingReconciliation;
     let failed = detail.run.state == RunState::Failed;
     let failure = if failed { agent.request(ShowModelFailure { run_id }).await? } else { None };
@@ -225,6 +230,7 @@ pub(super) async fn show(
         model_failure: failure.as_ref(),
         spending,
         receipt_verdict: receipt.as_ref(),
+        waits_for: waits_for.as_ref(),
     };
     out.result("run/1", &shown, || {
         let events: String = detail.events.iter().map(|event| line(event) + "\n").collect();
@@ -233,6 +239,7 @@ pub(super) async fn show(
         let receipt = receipt.as_ref().map(|verdict| format!("Receipt: {verdict}\n")).unwrap_or_default();
         events
             + &summary(&detail.run)
+            + &waits_for.as_ref().map(queued_behind).unwrap_or_default()
             + &call::listed(run_id, &calls)
             + &failure
             + &spent
@@ -261,6 +268,20 @@ struct RunView<'a> {
     spending: Option<Spending>,
     #[serde(skip_serializing_if = "Option::is_none")]
     receipt_verdict: Option<&'a ReceiptVerdict>,
+    /// What it waits for on this device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waits_for: Option<&'a QueueReason>,
+}
+
+/// What a queued run waits for, with the runs that are ahead.
+fn queued_behind(reason: &QueueReason) -> String {
+    let ahead: String = match reason {
+        QueueReason::Service { ahead, .. } => {
+            ahead.iter().map(|run_id| format!("  ahead of it: deskgate run show {run_id}\n")).collect()
+        }
+        QueueReason::Slots { .. } => String::new(),
+    };
+    format!("{reason}\n{ahead}")
 }
 
 /// What the provider said. Callers do not learn it.

@@ -37,6 +37,8 @@ deskgate_protocol::words! {
         SignInRefused = "sign_in_refused",
         /// The issuer of accounts does not answer.
         IssuerUnreachable = "issuer_unreachable",
+        /// The certificate of the hosted gateway is not trusted.
+        CertificateNotTrusted = "certificate_not_trusted",
         /// The gateway cannot be reached.
         GatewayUnreachable = "gateway_unreachable",
         /// The device's journal cannot be written.
@@ -53,6 +55,8 @@ deskgate_protocol::words! {
         FolderReplaced = "folder_replaced",
         /// The commands of a service cannot be confined.
         SandboxMissing = "sandbox_missing",
+        /// A model provider that a service names is not on this computer.
+        ProviderMissing = "provider_missing",
         /// A model provider refuses its key.
         ProviderRefusesKey = "provider_refuses_key",
         /// The model of a service does not do what a run asks of it.
@@ -112,6 +116,7 @@ const LINE_CODES: &[ProblemCode] = &[
     ProblemCode::SignedOut,
     ProblemCode::SignInRefused,
     ProblemCode::IssuerUnreachable,
+    ProblemCode::CertificateNotTrusted,
     ProblemCode::GatewayUnreachable,
 ];
 
@@ -128,7 +133,7 @@ const fn entry(
 
 impl ProblemCode {
     /// Every code, the most important first.
-    pub const ENTRIES: [CodeInfo; 32] = {
+    pub const ENTRIES: [CodeInfo; 34] = {
         use ProblemCode::*;
         use Severity::*;
         [
@@ -148,6 +153,14 @@ impl ProblemCode {
                 "The issuer of accounts is reached",
                 &[SignedOut, SignInRefused],
                 10,
+            ),
+            entry(
+                CertificateNotTrusted,
+                Fail,
+                "The gateway's certificate is not trusted",
+                "The gateway's certificate is trusted",
+                &[],
+                0,
             ),
             entry(GatewayUnreachable, Fail, "The gateway is unreachable", "The gateway is reached", &[], 10),
             entry(
@@ -171,6 +184,14 @@ impl ProblemCode {
                 0,
             ),
             entry(SandboxMissing, Fail, "Commands cannot be kept in", "Commands are kept in", &[FolderGone], 0),
+            entry(
+                ProviderMissing,
+                Fail,
+                "A model provider is missing",
+                "Model providers of services are there",
+                &[],
+                0,
+            ),
             entry(
                 ProviderRefusesKey,
                 Fail,

@@ -13,6 +13,7 @@ pub fn look(status: &LinkStatus, before: Option<Finding>) -> Option<Finding> {
         LinkStatus::Connecting => return before,
         LinkStatus::Disconnected { failed_at, .. } => match failed_at {
             Some(ConnectStage::HostKey) => ProblemCode::HostKeyNotTrusted,
+            Some(ConnectStage::Certificate) => ProblemCode::CertificateNotTrusted,
             Some(ConnectStage::Conduct) => ProblemCode::ServerHostile,
             Some(ConnectStage::Gateway) => ProblemCode::GatewayReplaced,
             Some(ConnectStage::DeviceKey | ConnectStage::Device) => ProblemCode::DeviceNotAccepted,
@@ -62,8 +63,16 @@ pub fn look(status: &LinkStatus, before: Option<Finding>) -> Option<Finding> {
         ProblemCode::DeviceNotAccepted if text.contains("account") => {
             "Sign in with the account that has this device, or ask the gateway's administrator."
         }
+        ProblemCode::CertificateNotTrusted => {
+            "Ask the gateway's operator. It is dialled again by itself, every 30 s at most."
+        }
+        ProblemCode::DeviceNotAccepted if is_revoked(status) => {
+            "If it is to come back, it needs a new identity: deskgate identity renew --accept-risk=lose-pairing. Then pair it: \
+             deskgate pair"
+        }
         ProblemCode::DeviceNotAccepted => {
-            "Pair this device: deskgate identity export FILE, and give that to the administrator."
+            "Pair this device by an invitation of the gateway's administrator: deskgate pair. If it was removed there, first make \
+             a new identity: deskgate identity renew --accept-risk=lose-pairing"
         }
         ProblemCode::ControlTokenRefused => {
             "Enter the current one: deskgate connection set --mode remote --token-file FILE"
@@ -72,6 +81,10 @@ pub fn look(status: &LinkStatus, before: Option<Finding>) -> Option<Finding> {
         _ => "Test it: deskgate connection test. It is dialled again by itself.",
     };
     Some(Finding::new(code, text, next))
+}
+
+fn is_revoked(status: &LinkStatus) -> bool {
+    matches!(status, LinkStatus::Refused { refused, .. } if refused.code == RefusedCode::RevokedDevice)
 }
 
 /// Which half must be upgraded, if the gateway reported it.

@@ -13,12 +13,14 @@ use crate::config::Home;
 use crate::settings::{ConnectionSettings, Mode};
 
 /// Problems that only a running agent can detect.
-const UNCHECKED_CODES: [ProblemCode; 16] = [
+const UNCHECKED_CODES: [ProblemCode; 18] = [
     ProblemCode::HostKeyNotTrusted,
     ProblemCode::VersionMismatch,
     ProblemCode::DeviceNotAccepted,
     ProblemCode::ControlTokenRefused,
     ProblemCode::GatewayUnreachable,
+    ProblemCode::CertificateNotTrusted,
+    ProblemCode::ProviderMissing,
     ProblemCode::ProviderRefusesKey,
     ProblemCode::ModelUnusable,
     ProblemCode::KeyringShut,
@@ -107,6 +109,7 @@ pub async fn look(home: &Home, gateway: impl FnOnce(&Path) -> Result<(), String>
     }
     not_asked.retain(|code| findings.iter().all(|finding| finding.code != *code));
     if !asks_models(&kept) {
+        not_asked.remove(&ProblemCode::ProviderMissing);
         not_asked.remove(&ProblemCode::ProviderRefusesKey);
         not_asked.remove(&ProblemCode::ModelUnusable);
     }

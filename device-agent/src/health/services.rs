@@ -1,6 +1,6 @@
 //! Problems of the published services: folders, runs, sandboxes, providers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use deskgate_assistant::providers::Providers;
@@ -8,7 +8,7 @@ use deskgate_definition::{Definition, Provider, Service, ToolName, Version};
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::ids::EndpointId;
 use deskgate_protocol::management::ListedRun;
-use deskgate_protocol::run::{Run, RunErrorCode};
+use deskgate_protocol::run::{Run, RunErrorCode, RunState};
 
 use super::{Finding, ProblemCode};
 use crate::services::probe::{ModelTrouble, specs, try_provider, try_sandbox};
@@ -55,12 +55,70 @@ pub fn look(services: &[Service]) -> Vec<Finding> {
     findings
 }
 
-/// The problems in the newest run of each service. `runs`: the newest first. Provider problems before `tried_at` are
-/// outdated by that test.
+/// The names of the model providers on this computer; `None`: they cannot be listed, so that none is called missing.
+#[derive(Clone, Debug, Default)]
+pub struct KnownProviders(pub Option<BTreeSet<String>>);
+
+impl KnownProviders {
+    fn has(&self, name: &str) -> bool {
+        self.0.as_ref().is_none_or(|names| names.contains(name))
+    }
+
+    /// Their names, as far as they are known.
+    pub fn names(&self) -> impl Iterator<Item = &String> {
+        self.0.iter().flatten()
+    }
+}
+
+/// Model providers that published services name, and that are not on this computer. `there`: those that are.
+pub fn missing_providers(services: &[Service], there: &KnownProviders) -> Vec<Finding> {
+    let mut missing: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (_, version) in published(services) {
+        if let Provider::Account(name) = &version.definition.provider
+            && !there.has(name)
+        {
+            missing.entry(name).or_default().push(&version.definition.name);
+        }
+    }
+    let finding = |(name, services): (&str, Vec<&str>)| {
+        let text = format!(
+            "The provider {name} was removed from this computer, or never added. Runs of these services fail: {}.",
+            services.join(", ")
+        );
+        let next = format!("Add it again: deskgate provider set {name} --profile PROFILE --key-file FILE");
+        Finding::about(ProblemCode::ProviderMissing, name, text, next)
+    };
+    missing.into_iter().map(finding).collect()
+}
+
+/// When a provider was last known to be good: a run of a service that asks it succeeded, or its settings were changed. `runs`: the
+/// newest first.
+pub fn providers_good_at(
+    services: &[Service],
+    runs: &[ListedRun],
+    changed: &BTreeMap<String, Timestamp>,
+) -> BTreeMap<String, Timestamp> {
+    let mut good = changed.clone();
+    for run in runs.iter().filter(|run| run.state == RunState::Succeeded) {
+        let asks = |(service, version): (&Service, &Version)| match &version.definition.provider {
+            Provider::Account(name) if service.endpoint_id == Some(run.endpoint_id) => Some(name.clone()),
+            _ => None,
+        };
+        if let (Some(name), Some(at)) = (published(services).find_map(asks), run.finished_at) {
+            let known = good.entry(name).or_insert(at);
+            *known = at.max(*known);
+        }
+    }
+    good
+}
+
+/// The problems in the newest run of each service. `runs`: the newest first. Provider problems before a provider was
+/// `good_at` are over, and those of one that is missing are told as that.
 pub fn from_runs(
     services: &[Service],
     runs: &[ListedRun],
-    tried_at: Option<Timestamp>,
+    good_at: &BTreeMap<String, Timestamp>,
+    there: &KnownProviders,
     now: Timestamp,
 ) -> Vec<Finding> {
     let mut newest: BTreeMap<EndpointId, &Run> = BTreeMap::new();
@@ -74,8 +132,16 @@ pub fn from_runs(
             last.filter(|run| run.endpoint_version == version.version).and_then(|run| Some(run.error.as_ref()?.code));
         let text = |what: &str| format!("The last run of {} failed: {what}.", version.definition.name);
         match code {
-            Some(RunErrorCode::ModelAuth) if last.and_then(|run| run.finished_at) > tried_at => {
-                findings.push(provider(version, text("its provider refused the key")));
+            Some(RunErrorCode::ModelAuth) => {
+                let over = match &version.definition.provider {
+                    Provider::Account(name) => {
+                        !there.has(name) || good_at.get(name).copied() >= last.and_then(|run| run.finished_at)
+                    }
+                    Provider::Scripted => false,
+                };
+                if !over {
+                    findings.push(provider(version, text("its provider refused the key")));
+                }
             }
             Some(RunErrorCode::SandboxUnavailable) => {
                 findings.push(sandbox(version, text("no sandbox could be made for its commands"), ""));
@@ -112,6 +178,7 @@ pub async fn try_sandboxes(services: &[Service], own: &Path) -> Vec<Finding> {
 pub async fn try_providers(
     services: &[Service],
     accounts: &Providers,
+    there: &KnownProviders,
     store: &deskgate_store::Services,
     own: &Path,
 ) -> Result<Vec<Finding>, deskgate_store::Error> {
@@ -119,8 +186,11 @@ pub async fn try_providers(
     let mut findings = Vec::new();
     for (_, version) in published(services) {
         let definition = &version.definition;
-        if definition.provider == Provider::Scripted {
-            continue;
+        match &definition.provider {
+            Provider::Scripted => continue,
+            // That is a problem of its own.
+            Provider::Account(name) if !there.has(name) => continue,
+            Provider::Account(_) => {}
         }
         let offered = [specs(definition, own).await, tool_pins::specs(store, definition).await?].concat();
         let Definition { provider: at, model: name, reasoning, limits, .. } = definition;

@@ -76,9 +76,8 @@ pub enum LinkError {
     /// The device is not paired, or was revoked.
     #[error(
         "{address} does not accept this device's key {fingerprint} for the user {user:?}. \
-             Pair it: export it here with `deskgate identity export FILE`, then run \
-             `deskgate-gateway admin device add FILE` on the server \
-             (for the server's own sshd: `… admin device add --print-authorized-keys FILE`)"
+             Pair it by an invitation of the server's administrator: `deskgate pair`. If it was paired and removed there, it \
+             needs a new identity first: `deskgate identity renew --accept-risk=lose-pairing`"
     )]
     KeyNotAccepted {
         /// Host and port as configured.
@@ -122,6 +121,17 @@ pub enum LinkError {
         address: String,
         /// The error of the system or of TLS.
         why: String,
+    },
+    /// The certificate of the hosted gateway's address is not trusted. Nothing was sent to it.
+    #[error(
+        "the certificate at {address} is not trusted: {why}. Ask its operator, and check this computer's clock; for a gateway of \
+             your own, add its authority to those that this computer trusts"
+    )]
+    Certificate {
+        /// The address as configured.
+        address: String,
+        /// What is wrong with it, as the end of a sentence.
+        why: &'static str,
     },
     /// The hosted gateway refuses the account's token.
     #[error(
@@ -190,6 +200,8 @@ pub enum ConnectStage {
     Issuer,
     /// A server answers at the address.
     Address,
+    /// Its certificate is trusted.
+    Certificate,
     /// It is the pinned server.
     HostKey,
     /// It accepts this device's key.
@@ -228,6 +240,7 @@ impl ConnectStage {
         Self::Account,
         Self::Issuer,
         Self::Address,
+        Self::Certificate,
         Self::Socket,
         Self::AccessToken,
         Self::Gateway,
@@ -262,6 +275,7 @@ impl LinkError {
             Self::Account(AccountError::NotHosted(_)) | Self::NoLine { .. } => Some(ConnectStage::Socket),
             Self::Account(_) => Some(ConnectStage::Account),
             Self::Web { .. } => Some(ConnectStage::Address),
+            Self::Certificate { .. } => Some(ConnectStage::Certificate),
             Self::Refused(refused) => ConnectStage::of_refusal(refused.code),
             Self::Timeout { .. } | Self::HungUp { .. } | Self::Ssh { .. } | Self::BuiltIn(_) | Self::Lost(_) => None,
         }

@@ -110,6 +110,9 @@ impl HostedConnector {
     }
 
     fn unreachable(&self, error: &reqwest::Error) -> LinkError {
+        if let Some(why) = deskgate_outbound::certificate_problem(error) {
+            return LinkError::Certificate { address: self.gateway.to_string(), why };
+        }
         let mut deepest: &dyn std::error::Error = error;
         while let Some(source) = deepest.source() {
             deepest = source;

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use deskgate_assistant::providers::Providers;
 use deskgate_definition::{Provider, Service, ToolName};
 use deskgate_protocol::Timestamp;
-use deskgate_protocol::management::{GetAccess, ListCallbacks, ListRuns};
+use deskgate_protocol::management::{GetAccess, ListApplications, ListCallbacks, ListEndpoints, ListRuns};
 use deskgate_protocol::run::RunState;
 use deskgate_store::spending::this_month;
 use serde::{Deserialize, Serialize};
@@ -14,17 +15,19 @@ use tokio::time::MissedTickBehavior;
 use super::account::in_force;
 use super::error_reply::failed;
 use super::handler::RequestHandler;
-use super::health_memory::HealthCache;
+use super::health_memory::{HealthCache, is_about};
 use super::optional_watch::changed;
 use super::reply::{ErrorReply, Requester};
 use super::request::TypedRequest;
 use crate::config::Home;
 use crate::health::bundle::{Bundle, of_disk};
+use crate::health::services::KnownProviders;
 use crate::health::{
     Finding, HealthReport, IgnoredProblem, IgnoredProblems, ProblemCode, account, budgets, computer, line, log,
     services, work,
 };
 use crate::link::LinkStatus;
+use crate::services::standing::standings;
 
 /// The interval between two checks.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
@@ -142,7 +145,8 @@ impl RequestHandler {
             self.try_sandboxes(Duration::ZERO).await;
             let services = self.store.services();
             let published = services.list().await?;
-            let tried = services::try_providers(&published, &self.providers, &services, &self.own_folder);
+            let there = self.providers_there().await;
+            let tried = services::try_providers(&published, &self.providers, &there, &services, &self.own_folder);
             let found = tried.await?;
             self.health.memory.lock().await.providers = Some((Timestamp::now(), found));
         }
@@ -206,13 +210,22 @@ impl RequestHandler {
     /// One check and its report. Data of the gateway and the keyring may be as old as `age`.
     async fn look(&self, age: Duration) -> Result<HealthReport, ErrorReply> {
         let active = self.active_connection.borrow().clone();
-        let services = self.store.services().list().await?;
+        let mut services = self.store.services().list().await?;
+        let there = self.providers_there().await;
+        let connected = active
+            .as_ref()
+            .is_some_and(|active| matches!(*active.link.status().borrow(), LinkStatus::Connected { .. }));
+        self.refresh_gateway(&services, &there, connected, age).await;
+        // What nobody can call any more is no problem.
+        let standings = self.health.memory.lock().await.standings.clone();
+        services.retain(|service| !standings.get(&service.draft_id).is_some_and(|standing| standing.has_ended()));
         let waiting = self.store.approvals().list(false).await?;
         let IgnoredProblems(ignored) = self.store.settings().get().await?;
         let (own, looked_at) = (self.own_folder.clone(), services.clone());
         let on_disk = move || [computer::look(&own), services::look(&looked_at)].concat();
         let mut findings = tokio::task::spawn_blocking(on_disk).await.unwrap_or_default();
         self.ask_keyring(age).await;
+        findings.extend(services::missing_providers(&services, &there));
         findings.extend(work::expiring(&waiting, Timestamp::now()));
         findings.extend(budgets::look(&services, &self.store.budgets(this_month()).await?));
         if self.launch.address().is_none() {
@@ -223,22 +236,12 @@ impl RequestHandler {
             None => None,
         };
         let mut memory = self.health.memory.lock().await;
-        let connected = active
-            .as_ref()
-            .is_some_and(|active| matches!(*active.link.status().borrow(), LinkStatus::Connected { .. }));
         if let Some(active) = &active {
             findings.extend(work::look(&active.dispatcher.status(), &active.kept_awake.borrow()));
             memory.line = line::look(&active.link.status().borrow(), memory.line.take());
         }
         findings.extend(signed_in);
         findings.extend(memory.line.clone());
-        let young = |at: &Instant| at.elapsed() < age;
-        if !connected {
-            memory.gateway = None;
-        } else if !memory.gateway.as_ref().is_some_and(|(at, _)| young(at)) {
-            let tried_at = memory.providers.as_ref().map(|(at, _)| *at);
-            memory.gateway = self.ask_gateway(&services, tried_at).await.map(|found| (Instant::now(), found));
-        }
         findings.extend(memory.gateway.iter().flat_map(|(_, found)| found.clone()));
         findings.extend(memory.sandboxes.iter().flat_map(|(_, found)| found.clone()));
         findings.extend(memory.providers.iter().flat_map(|(_, found)| found.clone()));
@@ -250,17 +253,56 @@ impl RequestHandler {
         Ok(report)
     }
 
+    /// Asks the gateway again if what it said is older than `age`.
+    async fn refresh_gateway(&self, services: &[Service], there: &KnownProviders, connected: bool, age: Duration) {
+        let mut memory = self.health.memory.lock().await;
+        // What was found may be over with the next run.
+        let is_open = memory.gateway.iter().any(|(_, found)| !found.is_empty())
+            || memory.providers.iter().any(|(_, found)| !found.is_empty());
+        let age = if is_open { age.min(CHECK_INTERVAL) } else { age };
+        let young = |at: &Instant| at.elapsed() < age;
+        if !connected {
+            memory.gateway = None;
+        } else if !memory.gateway.as_ref().is_some_and(|(at, _)| young(at)) {
+            memory.gateway =
+                self.ask_gateway(&services, &there, &mut memory).await.map(|found| (Instant::now(), found));
+        }
+    }
+
     /// The gateway's data; `None` when it does not answer.
-    async fn ask_gateway(&self, services: &[Service], tried_at: Option<Timestamp>) -> Option<Vec<Finding>> {
+    async fn ask_gateway(
+        &self,
+        services: &[Service],
+        there: &KnownProviders,
+        memory: &mut HealthCache,
+    ) -> Option<Vec<Finding>> {
         let newest = self.manage(ListRuns { limit: MAX_RUNS_CHECKED, ..ListRuns::default() }).await.ok()?;
-        let mut findings = services::from_runs(services, &newest.runs, tried_at, Timestamp::now());
+        let mut good_at = services::providers_good_at(services, &newest.runs, &memory.providers_changed);
+        if let Some((tried_at, found)) = &mut memory.providers {
+            found.retain(|finding| !good_at.iter().any(|(name, at)| at > tried_at && is_about(finding, name)));
+            // A test that found nothing has the last word about all that there are.
+            for name in there.names().filter(|name| !found.iter().any(|finding| is_about(finding, name))) {
+                let known = good_at.entry(name.clone()).or_insert(*tried_at);
+                *known = (*tried_at).max(*known);
+            }
+        }
+        let mut findings = services::from_runs(services, &newest.runs, &good_at, there, Timestamp::now());
         findings.extend(work::disabled_callbacks(&self.manage(ListCallbacks {}).await.ok()?));
         if !self.manage(GetAccess {}).await.ok()?.enabled {
             let states = vec![RunState::Queued, RunState::WaitingForDevice];
             let held = self.manage(ListRuns { limit: 1, states, ..ListRuns::default() }).await.ok()?;
             findings.extend((!held.runs.is_empty()).then(work::held_back));
         }
+        let endpoints = self.manage(ListEndpoints {}).await.ok()?;
+        let applications = self.manage(ListApplications {}).await.ok()?;
+        memory.standings = standings(services, Some((&applications, &endpoints)));
         Some(findings)
+    }
+
+    /// The model providers on this computer.
+    async fn providers_there(&self) -> KnownProviders {
+        let listed = self.with_accounts(Providers::list).await.ok();
+        KnownProviders(listed.map(|listed| listed.into_iter().map(|provider| provider.name).collect()))
     }
 
     /// Queries the keyring, unless its last answer is younger than `age`.

@@ -26,6 +26,7 @@
 //! | [`receipts`] | requests about what this device signed |
 //! | `error_reply` | errors as replies |
 //! | [`notices`] | shows a notification for each call that waits |
+//! | [`queueing`] | what a run waits for that this device could execute |
 //! | [`pairing`] | pairing by an invitation, in the background |
 //! | [`pending_decisions`] | decisions that can still be undone |
 //! | [`opener`] | opens the pages in the person's browser |
@@ -58,6 +59,7 @@ mod optional_watch;
 pub mod pairing;
 pub mod pending_decisions;
 pub mod providers;
+pub mod queueing;
 pub mod receipts;
 pub mod reply;
 pub mod request;
@@ -114,6 +116,7 @@ pub use notices::{GetNotifications, SetNotifications};
 pub use pairing::{CancelPairing, GetPairing, InvitationView, Pair, PairingView, ReadInvitation};
 pub use pending_decisions::{DecideSoon, PendingDecision, UNDO_TIME, UndoDecision};
 pub use providers::{ListModels, ListProviders, NewKey, RemoveProvider, SetProvider};
+pub use queueing::{ListQueueReasons, QueueReason};
 pub use receipts::{ListReceipts, MAX_RECEIPTS_PER_PAGE, ReceiptVerdict};
 pub use reply::{AgentReply, ErrorReply, ErrorReplyCode, Requester};
 pub use request::TypedRequest;
@@ -255,6 +258,8 @@ request::requests! {
     DecideSoon;
     /// Undo a decision that does not count yet.
     UndoDecision;
+    /// What the next run of each service waits for on this device.
+    ListQueueReasons;
     /// The tool calls of a run.
     ListCalls;
     /// One tool call of a run.

@@ -116,17 +116,26 @@ impl TypedRequest for RemoveProvider {
 impl RequestHandler {
     pub(super) async fn set_provider(&self, ask: SetProvider) -> Result<ProviderConfig, ErrorReply> {
         let SetProvider { name, profile, api, base_url, api_version, plain_http, key, key_place } = ask;
+        let changed = name.clone();
         let set = move |accounts: &Providers| {
             let key = key_change(&key)?;
             accounts.set(&name, ProviderChange { profile, api, base_url, api_version, plain_http, key, key_place })
         };
         let configured = self.with_accounts(set).await;
         self.ask_keyring(Duration::ZERO).await;
+        if configured.is_ok() {
+            self.health.forget_provider(&changed).await;
+            self.check_again().await;
+        }
         configured
     }
 
     pub(super) async fn remove_provider(&self, ask: RemoveProvider) -> Result<(), ErrorReply> {
-        self.with_accounts(move |accounts| accounts.remove(&ask.name)).await
+        let name = ask.name.clone();
+        self.with_accounts(move |accounts| accounts.remove(&ask.name)).await?;
+        self.health.forget_provider(&name).await;
+        self.check_again().await;
+        Ok(())
     }
 
     /// Providers are files, and files may block.

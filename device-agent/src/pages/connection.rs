@@ -231,6 +231,7 @@ impl ConnectionPage {
         let step = |stage: ConnectStage| {
             let (name, detail) = match stage {
                 ConnectStage::Address => ("Something answers", tested.address.clone()),
+                ConnectStage::Certificate => ("Certificate is trusted", String::new()),
                 ConnectStage::HostKey => ("Host key is the right one", String::new()),
                 ConnectStage::DeviceKey => ("Server lets this device's key in", String::new()),
                 ConnectStage::Conduct => ("Server opens nothing on this device", String::new()),
@@ -387,10 +388,13 @@ async fn pressed(pages: &Pages, mode: Mode, fields: &FormFields) -> Result<FormO
     if fields.get("do") == "cancel" {
         return Ok(FormOutcome::At(cancelled(pages, mode, fields).await?));
     }
-    // The typed values are kept as a draft in any case.
+    // The typed values are kept as a draft in any case, also when another mode is looked at.
     let connection =
         handler.request(save(mode, edit(mode, fields), fields.filled("control-token"), true, false)).await?;
     match fields.get("do") {
+        to if to.strip_prefix("to-").and_then(self::mode).is_some() => {
+            return Ok(FormOutcome::At(format!("/connection?mode={}", to.trim_start_matches("to-"))));
+        }
         "draft" => return Ok(FormOutcome::At(format!("/connection?mode={mode}&said=draft"))),
         "sign-in" => {
             handler.request(SignIn {}).await?;

@@ -1,6 +1,6 @@
 //! The overview: a request's path, what waits for the owner, and the newest runs.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use askama::Template;
 use axum::extract::{Query, State};
@@ -8,12 +8,12 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use deskgate_definition::Service;
 use deskgate_program::visible;
-use deskgate_protocol::ids::{ApplicationId, DraftId, EndpointId};
+use deskgate_protocol::ids::{ApplicationId, DraftId, EndpointId, RunId};
 use deskgate_protocol::management::{
     Application, ApplicationState, Day, DurationStats, GetOverview, ListApplications, ListRuns, ListedRun,
     MESSAGE_TEXT_CHARS, Overview as Numbers,
 };
-use deskgate_protocol::run::Run;
+use deskgate_protocol::run::{Run, RunState};
 use serde::Deserialize;
 
 use super::approvals::ApprovalCard;
@@ -25,7 +25,10 @@ use super::labels::{self, CountLabel, DurationText, RunStateLabel, Shape, SpanLa
 use super::plot::Plot;
 use super::tiles::Tile;
 use super::{PageError, Pages};
-use crate::local::{BudgetScope, ListApprovals, ListServices, MonthSpending, ShowSpending};
+use crate::local::{
+    BudgetScope, ListApprovals, ListQueueReasons, ListServices, ListStandings, MonthSpending, QueueReason,
+    ServiceStanding, ShowSpending,
+};
 
 /// Characters of an input that name its run.
 const MAX_NAME_CHARS: usize = 90;
@@ -142,9 +145,19 @@ pub(super) struct RunRow {
     pub(super) state: RunStateLabel,
     pub(super) service: String,
     pub(super) application: String,
+    /// What it waits for on this computer.
+    pub(super) waits_for: Option<QueueReason>,
 }
 
 impl RunRow {
+    /// The runs that it waits for, if they are of its own service.
+    pub(super) fn ahead(&self) -> &[RunId] {
+        match &self.waits_for {
+            Some(QueueReason::Service { ahead, .. }) => ahead,
+            _ => &[],
+        }
+    }
+
     /// What a list calls it: the first words of its input.
     pub(super) fn name(&self) -> String {
         match self.asked.as_deref().filter(|text| !text.trim().is_empty()) {
@@ -201,21 +214,25 @@ pub(super) struct Names {
     /// Those of removed services, of which runs are left.
     removed: HashMap<EndpointId, (String, ApplicationId)>,
     applications: HashMap<ApplicationId, String>,
+    /// What the next run of a service waits for here.
+    queueing: BTreeMap<EndpointId, QueueReason>,
 }
 
 impl Names {
     /// The current names; those that cannot be queried are missing.
     pub(super) async fn new(pages: &Pages) -> Self {
         let removed = pages.handler().store.services();
-        let (services, removed, applications) = tokio::join!(
+        let (services, removed, applications, queueing) = tokio::join!(
             pages.handler().request(ListServices {}),
             removed.removed(),
-            pages.handler().glance(ListApplications {})
+            pages.handler().glance(ListApplications {}),
+            pages.handler().request(ListQueueReasons {}),
         );
         let removed = removed.unwrap_or_default().into_iter();
         let removed = removed.map(|(endpoint_id, name, app_id)| (endpoint_id, (format!("{name} (removed)"), app_id)));
         Self {
             removed: removed.collect(),
+            queueing: queueing.unwrap_or_default(),
             ..Self::of(&services.unwrap_or_default(), &applications.unwrap_or_default())
         }
     }
@@ -224,6 +241,7 @@ impl Names {
     pub(super) fn of(services: &[Service], applications: &[Application]) -> Self {
         let named = |service: &Service| Some((service.endpoint_id?, (service.draft.name.clone(), service.app_id)));
         Self {
+            queueing: BTreeMap::new(),
             services: services.iter().filter_map(named).collect(),
             drafts: services.iter().filter_map(|service| Some((service.endpoint_id?, service.draft_id))).collect(),
             removed: HashMap::new(),
@@ -291,7 +309,9 @@ impl Names {
                 Some((service, app_id)) => (service.clone(), self.application(*app_id)),
                 None => (run.endpoint_id.to_string(), String::new()),
             };
-        RunRow { state: RunStateLabel::of(&run), asked, answered, service, application, run }
+        let queued = run.state == RunState::Queued;
+        let waits_for = self.queueing.get(&run.endpoint_id).filter(|_| queued).cloned();
+        RunRow { state: RunStateLabel::of(&run), asked, answered, service, application, waits_for, run }
     }
 }
 
@@ -328,8 +348,16 @@ pub(super) async fn show(
     let services = services.unwrap_or_default();
     let rows: Option<Vec<_>> = listed.ok().map(|page| page.runs.into_iter().map(|run| names.listed(run)).collect());
     let any_run = rows.as_ref().is_some_and(|rows| !rows.is_empty());
-    // Without the gateway it is unknown which steps are done.
-    let mut steps = applications.map(|applications| steps(&applications, &services, any_run)).unwrap_or_default();
+    // Without the gateway it is unknown which steps are done. What nobody can call any more is none.
+    let standings = handler.request(ListStandings {}).await.unwrap_or_default();
+    let standing = |service: &Service| standings.get(&service.draft_id).copied();
+    let mut current = services.clone();
+    current.retain(|service| !standing(service).is_some_and(ServiceStanding::is_out_of_reach));
+    let published = current
+        .iter()
+        .find(|service| service.published.is_some() && !standing(service).is_some_and(ServiceStanding::has_ended));
+    let mut steps =
+        applications.map(|applications| steps(&applications, &current, published, any_run)).unwrap_or_default();
     if !place.steps && steps.iter().all(|step| step.done) {
         steps.clear();
     }
@@ -344,13 +372,17 @@ pub(super) async fn show(
 }
 
 /// The first steps, until all are done. Each open step that can be done leads to its page.
-fn steps(applications: &[Application], services: &[Service], any_run: bool) -> Vec<SetupStep> {
-    let published = services.iter().find(|service| service.published.is_some());
+fn steps(
+    applications: &[Application],
+    services: &[Service],
+    published: Option<&Service>,
+    any_run: bool,
+) -> Vec<SetupStep> {
     let active = applications.iter().find(|app| app.state == ApplicationState::Active);
     vec![
         SetupStep {
             text: "Name an application and store its key",
-            done: !applications.is_empty(),
+            done: active.is_some(),
             command: "deskgate app create Billing",
             button: Some(("New application", "/applications/new".to_owned())),
         },

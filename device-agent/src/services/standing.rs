@@ -26,6 +26,16 @@ deskgate_protocol::words! {
 }
 
 impl ServiceStanding {
+    /// Whether it can never be published at this gateway as it is.
+    pub fn is_out_of_reach(self) -> bool {
+        matches!(self, Self::Ended | Self::Elsewhere)
+    }
+
+    /// Whether callers of this gateway cannot use it, whatever the device alone says.
+    pub fn has_ended(self) -> bool {
+        self.is_out_of_reach() || self == Self::Unpublished
+    }
+
     /// The standing in a sentence; `None` if there is nothing to add to the stage.
     pub fn words(self) -> Option<&'static str> {
         match self {

@@ -41,7 +41,7 @@ async fn an_unknown_or_revoked_key_is_told_its_fingerprint_and_how_to_pair() {
         assert!(matches!(error, LinkError::KeyNotAccepted { .. }), "{error}");
         assert!(!error.is_blocked(), "it may be paired any time");
         let text = error.to_string();
-        assert!(text.contains(&stranger.public_key().fingerprint()) && text.contains("admin device add"), "{text}");
+        assert!(text.contains(&stranger.public_key().fingerprint()) && text.contains("`deskgate pair`"), "{text}");
     }
 }
 

@@ -199,13 +199,16 @@ pub fn refuse_key(known: Option<&Device>, hello: &Hello) -> SessionRefusal {
         ),
         Some(_) => (
             RefusedCode::RevokedDevice,
-            format!("This device ({fingerprint}) was removed from the gateway. Make a new identity to pair it again."),
+            format!(
+                "This device ({fingerprint}) was removed from the gateway. To pair it again, make a new identity on it: deskgate \
+                 identity renew --accept-risk=lose-pairing"
+            ),
         ),
         None => (
             RefusedCode::UnknownDevice,
             format!(
-                "This device ({fingerprint}) is not paired with this gateway. Export its identity with `deskgate identity \
-                 export FILE` and add it on the server with `deskgate-gateway admin device add FILE`."
+                "This device ({fingerprint}) is not paired with this gateway. On the server `deskgate-gateway admin device invite` \
+                 makes an invitation, which `deskgate pair` takes on the device."
             ),
         ),
     };

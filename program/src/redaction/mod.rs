@@ -101,11 +101,24 @@ fn word_of(word: &str, before: &str) -> String {
     let ends = |text: &str| before_it.ends_with(text);
     let is_parameter = before.len() != before.trim_end_matches("%3D").trim_end_matches("%3d").len();
     let told = NAMES_OF_SECRETS.into_iter().any(ends) || (is_parameter && PARAMETERS.into_iter().any(ends));
-    let coded = PARAMETERS.into_iter().find_map(|name| Some(word.find(&format!("{name}="))? + name.len() + 1));
+    // A log says `code=refused` of what an address says `?code=…`.
+    let in_address = before.ends_with(['?', '&']) || before.ends_with("%3F") || before.ends_with("%26");
+    let is_read = |name: &str| name != "code" || in_address || word.contains(['/', '.']);
+    let coded = PARAMETERS
+        .into_iter()
+        .filter(|name| is_read(name))
+        .find_map(|name| Some(word.find(&format!("{name}="))? + name.len() + 1));
+    // The value of a field of a log, without its name.
+    let is_name =
+        |name: &str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    let value =
+        word.split_once('=').filter(|(name, value)| is_name(name) && !value.is_empty()).map_or(word, |field| field.1);
     match coded {
         Some(at) if word.len() - at >= MIN_SECRET_CHARS => format!("{}{REPLACEMENT_TEXT}", &word[..at]),
         _ if told && word.len() >= MIN_SECRET_CHARS => REPLACEMENT_TEXT.to_owned(),
-        _ if is_long(word) && !before.ends_with("SHA256:") => REPLACEMENT_TEXT.to_owned(),
+        _ if is_long(value) && !before.ends_with("SHA256:") => {
+            format!("{}{REPLACEMENT_TEXT}", &word[..word.len() - value.len()])
+        }
         _ => word.to_owned(),
     }
 }
@@ -159,11 +172,17 @@ mod tests {
             (r#"{\"access_token\": \"canary-canary\/x\u002by\"}"#, r#"{\"access_token\": \"[removed]\"}"#),
             ("-----BEGIN OPENSSH", "[removed] OPENSSH"),
             ("b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAAB", "[removed]"),
+            ("secret=b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAAB", "secret=[removed]"),
+            ("token=canary-canary key=canary-canary", "token=[removed] key=[removed]"),
+            ("invitation dgi_AAAAAAAAAAAA-_A", "invitation [removed]"),
         ] {
             assert_eq!(redact(text), clean);
         }
         for text in [
             "run_019ab3c4d5e67f8091a2b3c4d5e6f708 ended, task-list done in 3.2 s",
+            "device connected run_id=run_019ab3c4d5e67f8091a2b3c4d5e6f708 device_id=dev_019ab3c4d5e67f8091a2b3c4d5e6f708",
+            "refused code=version_mismatch invitation_id=inv_019ab3c4d5e67f8091a2b3c4d5e6f708",
+            "\"code\":\"version_mismatch\",\"conversation_id\":\"conv_019ab3c4d5e67f8091a2b3c4d5e6f708\"",
             "fingerprint SHA256:dlqIyXYrBcsFcSkyLbNrgJvD8HvWCyvaAzBgyLqN9u8",
             "cannot open /home/me/a/very/long/path/with-many-parts/and/no/end/to/it",
             "https://gateway.example.com:8443/api/v1 and postgres://me@db/x",

@@ -131,6 +131,8 @@ struct VendorState {
     cached: Vec<String>,
     /// What answers the check of a service in the place of its own answer.
     instead_of_checks: Option<Move>,
+    /// Whether any key is good.
+    takes_any_key: bool,
     /// Whether reasoning was refused: from then on it need not come back.
     forgives: bool,
     /// Tokens of all accepted calls, and those of them that came from the cache.
@@ -156,6 +158,7 @@ impl ModelVendor {
             issued: Vec::new(),
             cached: Vec::new(),
             instead_of_checks: None,
+            takes_any_key: false,
             forgives: false,
             tokens: (0, 0),
         }));
@@ -168,6 +171,11 @@ impl ModelVendor {
     /// Its API base URL.
     pub fn base_url(&self) -> String {
         format!("http://{}{}", self.address, self.vendor.path())
+    }
+
+    /// Takes any key from now on.
+    pub fn take_any_key(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).takes_any_key = true;
     }
 
     /// A file with its key.
@@ -230,7 +238,7 @@ impl VendorState {
             Vendor::Anthropic => header("x-api-key"),
             _ => header("authorization").strip_prefix("Bearer ").unwrap_or_default(),
         };
-        if key != VENDOR_KEY {
+        if key != VENDOR_KEY && !self.takes_any_key {
             return Err((
                 401,
                 refusal("authentication_error", "invalid_api_key", &format!("Incorrect API key: {key}")),

@@ -198,6 +198,7 @@ async fn the_line_stands_on_tls_and_whoever_shows_another_certificate_is_given_n
     assert!(text(&down, "/line/why").contains("certificate"), "{down}");
     let refreshed = issuer.refresh_count();
     let problems = problems(&device).await;
+    assert_eq!(problems.first().map(String::as_str), Some("certificate_not_trusted"), "{problems:?}");
     assert!(!problems.contains(&"signed_out".to_owned()), "nobody was signed out by that: {problems:?}");
     assert_eq!(issuer.refresh_count(), refreshed);
 

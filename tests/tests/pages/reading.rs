@@ -76,8 +76,7 @@ async fn a_run_reads_as_a_conversation_with_its_tool_calls_and_who_allowed_them(
     page.click(".tool summary >> text=Needs your decision").await;
     page.wait_for_visible(".tool .diff tr.add >> text=Dear customer").await;
     judge.judge(&page, "asks").await;
-    page.click(".tool >> text=Review").await;
-    page.click("[data-allow]").await;
+    page.click("#talk .ask [data-allow]").await;
     backend.wait_for_end(&run_id).await;
 
     page.goto(&format!("/runs/{run_id}")).await;

@@ -25,6 +25,17 @@ async fn invite(gateway: &GatewayProcess, more: &[&str]) -> String {
     text(&invited, "/line").to_owned()
 }
 
+/// Invites a device and confirms it. Returns its identifier once it is connected.
+async fn paired(gateway: &GatewayProcess, device: &TestDevice) -> String {
+    let line = invite(gateway, &[]).await;
+    device.cli(&["pair", &line, "--yes", "--no-wait"]).await.ok();
+    invitation_that_is(gateway, "waiting").await;
+    let confirmed = gateway.admin(&["device", "confirm", &short_code(device).await]).await.ok();
+    let device_id = text(&confirmed, "/device/device_id").to_owned();
+    gateway.wait_for_device_state(&device_id, "paused").await;
+    device_id
+}
+
 async fn short_code(device: &TestDevice) -> String {
     text(&device.cli(&["identity", "show"]).await.ok(), "/short_code").to_owned()
 }
@@ -149,6 +160,30 @@ async fn a_refused_invitation_and_one_for_another_server_change_nothing() {
 }
 
 #[tokio::test]
+async fn a_removed_device_is_told_the_commands_that_bring_it_back_and_they_do() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let device = TestDevice::new();
+    device.cli(&["start"]).await.ok();
+    let device_id = paired(&gateway, &device).await;
+    gateway.admin(&["device", "revoke", &device_id, "--accept-risk", "interrupt-runs"]).await.ok();
+    let renew = "deskgate identity renew --accept-risk=lose-pairing";
+    let told = until("the device to be told", async || {
+        let status = device.plain_cli(&["status"]).await.stdout;
+        if status.contains(renew) { Ok(status) } else { Err(status) }
+    })
+    .await;
+    assert!(told.contains("`deskgate pair`"), "{told}");
+    let report = device.cli(&["doctor"]).await.value;
+    assert!(text(&report, "/problems/0/next").contains(renew), "{report}");
+
+    let words: Vec<_> = renew.split(' ').skip(1).collect();
+    device.cli(&words).await.ok();
+    assert_ne!(paired(&gateway, &device).await, device_id);
+    device.cli(&["stop", "--now"]).await.ok();
+}
+
+#[tokio::test]
 async fn an_invitation_leads_through_debians_own_ssh_server_until_it_ends() {
     let postgres = Postgres::shared().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;
@@ -171,7 +206,7 @@ async fn an_invitation_leads_through_debians_own_ssh_server_until_it_ends() {
         printed.stderr
     );
     sshd.authorize(&printed.stdout);
-    device.wait_until_connected().await;
+    connected_to_server(&device).await;
 
     // sshd reads the time as it was meant.
     let expired = until_then.split_once("expiry-time=\"2").map(|(begin, rest)| format!("{begin}expiry-time=\"1{rest}"));

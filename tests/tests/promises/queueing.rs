@@ -3,6 +3,7 @@
 use deskgate_protocol::control::{DeviceFrame, GatewayFrame, RefuseCode};
 use deskgate_tests::backend::fresh_key;
 use deskgate_tests::raw::RawIdentity;
+use deskgate_tests::visitor::Visitor;
 use deskgate_tests::{Folder, GatewayProcess, Postgres, TestDevice};
 use rustix::process::Signal;
 use serde_json::json;
@@ -30,6 +31,30 @@ async fn a_run_accepted_while_the_device_is_away_finishes_after_it_connects() {
     let run = backend.wait_for_end(&run_id).await;
     assert!(text(&run, "/result/text").contains("three green lamps"), "{run}");
     everything_accepted_ended_once(&backend, &device).await;
+}
+
+#[tokio::test]
+async fn a_run_that_waits_for_another_of_its_service_says_so_and_names_it() {
+    let device = TestDevice::built_in().await;
+    let folder = Folder::new();
+    let model = folder.script("slow", json!([{ "delay_ms": 3_600_000 }, { "text": "never" }]));
+    let backend = device.publish_here("shop", &folder, &["--model", &model, "--concurrency", "1"]).await;
+    let first = backend.submit("First.").await;
+    backend.wait_for_state(&first, "running").await;
+    let second = backend.submit("Second.").await;
+    let shown = device.cli(&["run", "show", &second]).await.ok();
+    assert_eq!(shown["waits_for"], json!({ "waits_for": "service", "places": 1, "ahead": [first] }), "{shown}");
+    let said = device.plain_cli(&["run", "show", &second]).await.stdout;
+    assert!(said.contains("executes one at a time") && said.contains(&format!("deskgate run show {first}")), "{said}");
+    let visitor = Visitor::of(&device).await;
+    for path in ["/runs".to_owned(), format!("/runs/{second}")] {
+        let page = visitor.page(&path).await.text;
+        assert!(page.contains("It waits for another run of its service"), "{path}: {page}");
+    }
+    device.cli(&["run", "stop", &first, "--wait", "40s"]).await.ok();
+    backend.wait_for_state(&second, "running").await;
+    assert!(device.cli(&["run", "show", &second]).await.ok().get("waits_for").is_none());
+    device.cli(&["run", "stop", &second, "--wait", "40s"]).await.ok();
 }
 
 #[tokio::test]

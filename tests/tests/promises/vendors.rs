@@ -554,6 +554,55 @@ async fn doctor_tells_the_owner_alone_why_a_model_cannot_be_used_and_tells_a_ref
     assert!(text(problem, "/next").contains("its key") && !doctor.stdout.contains("4711"), "{}", doctor.stdout);
 }
 
+/// What plain `doctor` names.
+async fn codes(device: &TestDevice) -> Vec<String> {
+    let report = device.cli(&["doctor"]).await.value;
+    let problems = report["problems"].as_array().expect("a list");
+    problems.iter().map(|problem| text(problem, "/code").to_owned()).collect()
+}
+
+async fn nothing_is_wrong_with_the_provider(device: &TestDevice) {
+    until("the problem to go", async || {
+        let codes = codes(device).await;
+        if codes.iter().any(|code| code.contains("provider")) { Err(format!("{codes:?}")) } else { Ok(()) }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_refused_key_is_over_with_another_one_or_the_next_good_run_and_a_removed_provider_is_no_refused_key() {
+    let vendor = ModelVendor::start(Vendor::Openai, vec![say("One."), say("Two.")]).await;
+    let (device, _folder, backend) = served_by(&vendor, Vendor::Openai, &[]).await;
+    let (good, bad) = (vendor.key_file(), device.folder().join("bad-key"));
+    std::fs::write(&bad, "sk-another-key-4711").expect("writable");
+    let set_key = async |file: &std::path::Path| {
+        device.cli(&["provider", "set", "work", "--key-file", file.to_str().expect("plain")]).await.ok();
+    };
+    set_key(&bad).await;
+    assert_eq!(text(&backend.wait_for_end(&backend.submit("How many?").await).await, "/error/code"), "model_auth");
+    assert_eq!(codes(&device).await, ["provider_refuses_key"]);
+    set_key(&good).await;
+    nothing_is_wrong_with_the_provider(&device).await;
+
+    // The provider takes the key again, and nobody told the device.
+    set_key(&bad).await;
+    backend.wait_for_end(&backend.submit("How many?").await).await;
+    assert_eq!(codes(&device).await, ["provider_refuses_key"]);
+    vendor.take_any_key();
+    assert_eq!(text(&backend.wait_for_end(&backend.submit("How many?").await).await, "/state"), "succeeded");
+    nothing_is_wrong_with_the_provider(&device).await;
+
+    device.cli(&["provider", "remove", "work", "--yes"]).await.ok();
+    let removed = device.cli(&["doctor"]).await;
+    let problem = &removed.value["problems"][0];
+    assert_eq!((removed.exit, text(problem, "/code"), text(problem, "/about")), (10, "provider_missing", "work"));
+    assert!(text(problem, "/text").contains("shop") && text(problem, "/next").contains("deskgate provider set work"));
+    backend.wait_for_end(&backend.submit("How many?").await).await;
+    assert_eq!(codes(&device).await, ["provider_missing"], "a provider that is gone refuses nothing");
+    set(&device, &vendor, "openai", &[]).await;
+    nothing_is_wrong_with_the_provider(&device).await;
+}
+
 #[tokio::test]
 async fn a_check_and_doctor_send_every_tool_of_a_run_and_name_the_one_that_the_vendor_refuses() {
     let Some(server) = ToolServer::start().await else { return };
