@@ -17,6 +17,7 @@ mod other_users;
 mod raw_http;
 mod reading;
 mod run_states;
+mod service_editor;
 mod services;
 mod sibling_port;
 mod signing_in;
