@@ -54,7 +54,10 @@ impl ModelChoice {
         let provider = &self.provider;
         match &self.listed {
             _ if self.is_scripted() => "The scripted assistant answers by itself: no account is needed.".to_owned(),
-            Err(why) => format!("The models of {provider} cannot be listed: {why}. Write the model's name yourself."),
+            Err(why) => {
+                let why = why.trim_end_matches('.');
+                format!("The models of {provider} cannot be listed: {why}. Write the model's name yourself.")
+            }
             Ok(listed) if listed.is_empty() => {
                 format!("{provider} lists no model for this key. Write the model's name yourself.")
             }
