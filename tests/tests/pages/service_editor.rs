@@ -77,8 +77,8 @@ async fn a_service_begins_as_a_template_and_its_folder_is_picked_by_mouse() {
     page.wait_for_hidden("dialog").await;
 
     // A path from ~ is understood, and shown whole.
-    let inner = device.home().with_file_name("papers");
-    std::fs::create_dir(&inner).expect("made");
+    let inner = device.home().with_file_name("person").join("papers");
+    std::fs::create_dir_all(&inner).expect("made");
     page.fill("#working_directory", "~/papers").await;
     page.click("text=Save draft").await;
     page.wait_for_visible("h1 >> text=Letters").await;
