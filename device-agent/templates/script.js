@@ -73,11 +73,65 @@ document.addEventListener("submit", (event) => {
   setTimeout(() => { event.submitter.disabled = true; event.submitter.textContent = busy; });
 });
 
+// A step of a form that saves nothing is shown in its place, so that what is being written stays: the folder picker in a
+// dialog, what a provider lists beside the field, a test run in its panel.
+const underWay = new Set();
+document.addEventListener("submit", async (event) => {
+  const part = event.submitter?.dataset.part ?? event.target.closest("[data-part]")?.dataset.part;
+  if (!part) return;
+  event.preventDefault();
+  if (underWay.has(part)) return;
+  underWay.add(part);
+  try {
+    const body = new URLSearchParams(new FormData(event.target, event.submitter));
+    const answer = await fetch(event.target.action, { method: "POST", body, headers: { Accept: "text/html" } });
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const question = page.querySelector(".question");
+    if (question) { showStep(question); return; }
+    const now = page.getElementById(part);
+    if (!now) throw new Error(answer.status);
+    const dialog = byId("dialog");
+    const within = dialog.contains(event.target) || byId(part).contains(document.activeElement);
+    if (dialog.contains(event.target)) dialog.close();
+    byId(part).replaceWith(now);
+    if (within) now.querySelector("input, textarea")?.focus({ preventScroll: true });
+    say(now.querySelector("[role=alert], [role=status]")?.textContent ?? "");
+    if (answer.redirected) history.replaceState(null, "", answer.url);
+    hideWritten();
+  } catch {
+    show("That could not be done. Reload the page, and try again.");
+  } finally {
+    underWay.delete(part);
+  }
+});
+function showStep(question) {
+  const dialog = byId("dialog");
+  if (!dialog.open) { showDialog(question); return; }
+  dialog.replaceChildren(question);
+  (question.querySelector(".folders .btn") ?? question.querySelector(".btn")).focus();
+}
+
+// Models are listed when somebody comes to choose one.
+for (const button of document.querySelectorAll("[data-lists]")) {
+  const [provider, model] = button.dataset.lists.split(" ").map(byId);
+  let listed = null;
+  const list = () => {
+    if (listed === provider.value) return;
+    listed = provider.value;
+    button.form.requestSubmit(button);
+  };
+  model.addEventListener("focus", list);
+  provider.addEventListener("change", list);
+}
+
 // A question has a page of its own; here it is shown in a dialog. Focus goes back by itself when it closes, unless what
 // opened it was replaced meanwhile.
 async function openDialog(address) {
   const question = (await fetchPage(address))?.querySelector(".question");
   if (!question) { location.href = address; return; }
+  showDialog(question);
+}
+function showDialog(question) {
   const dialog = byId("dialog");
   dialog.replaceChildren(question);
   showKeys(dialog);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use deskgate_definition::ModelReads;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -33,6 +34,9 @@ pub struct ListedModel {
     /// The tokens of one answer, likewise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_output_tokens: Option<u64>,
+    /// What it reads, if the profile knows the model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reads: Option<ModelReads>,
     /// US dollars for a million tokens read and written, as the profile says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usd_per_million_tokens: Option<(f64, f64)>,
@@ -143,6 +147,7 @@ fn model(access: &ProviderAccess, entry: &Value) -> Option<ListedModel> {
     Some(ListedModel {
         context_tokens: number(&context).or_else(|| known?.context_tokens),
         max_output_tokens: number(&output).or_else(|| known?.max_output_tokens),
+        reads: known.map(|known| known.reads.unwrap_or(access.profile.reads)),
         usd_per_million_tokens: known
             .and_then(|known| known.usd_per_million_tokens)
             .map(|Prices { input, output, .. }| (input, output)),

@@ -3,6 +3,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`definition`], [`limits`], [`network`], [`protected`], [`protected_names`], [`folder_identity`], [`skill`], [`tool_name`], [`provider`], [`reasoning`], [`model_reads`], [`mcp_server`] | the definition, field by field |
+//! | [`service_template`] | what a new service may begin as |
 //! | [`approvals`] | which calls run, which ask first, which never run |
 //! | [`service`], [`check`] | a service's draft and published version, and the results of its checks |
 //! | [`tool`] | the contract of tools, and a call with what it would do |
@@ -28,6 +29,7 @@ pub mod protected_names;
 pub mod provider;
 pub mod reasoning;
 pub mod service;
+pub mod service_template;
 pub mod skill;
 pub mod spending;
 pub mod tool;
@@ -50,6 +52,7 @@ pub use protected_names::PROTECTED_NAMES;
 pub use provider::{Provider, SCRIPTED_PROVIDER};
 pub use reasoning::{Effort, Reasoning, ReasoningSummaries};
 pub use service::{Service, ServiceStage, Version};
+pub use service_template::ServiceTemplate;
 pub use skill::{Skill, SkillError};
 pub use spending::{CostShownTo, MicroUsd, Spending};
 pub use tool_name::ToolName;

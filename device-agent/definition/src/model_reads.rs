@@ -13,3 +13,14 @@ deskgate_protocol::words! {
         Pdfs = "pdfs",
     }
 }
+
+impl ModelReads {
+    /// The same in words.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Text => "text alone",
+            Self::Images => "text and images",
+            Self::Pdfs => "text, images and PDFs",
+        }
+    }
+}

@@ -36,6 +36,7 @@ mod rules;
 mod run;
 mod service;
 mod service_life;
+mod service_templates;
 mod settings;
 mod socket;
 mod spending;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use deskgate_definition::{Definition, Provider, RunLimits, Service, ServiceStage, ToolName};
+use deskgate_definition::{Definition, Provider, Service, ServiceStage, ServiceTemplate};
 use deskgate_program::confirmation::Confirmation;
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::Output;
@@ -282,14 +282,12 @@ impl Quickstart {
 
     /// The definition of a service that only reads, so that nothing waits for a decision.
     async fn definition(&self, agent: &AgentClient, services: &[Service]) -> Result<Definition, Failure> {
-        let tools = vec![ToolName::Read, ToolName::Grep, ToolName::Glob];
         let (provider, model) = match (&self.args.provider, &self.args.model) {
             (Some(provider), Some(model)) => (Provider::from(provider.clone()), model.clone()),
             _ => best_model(agent, services).await?,
         };
-        let limits = RunLimits::default_for(&tools, &[]);
         let (name, working_directory) = (self.name(), self.folder.clone());
-        Ok(Definition { name, working_directory, provider, model, tools, limits, ..Definition::blank() })
+        Ok(Definition { name, working_directory, provider, model, ..ServiceTemplate::ReadOnly.definition() })
     }
 
     /// One question about everything that is missing.

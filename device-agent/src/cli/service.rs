@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use deskgate_definition::{
     CostShownTo, Definition, Effort, MicroUsd, ModelReads, Network, PROTECTED_NAMES, Provider, ReasoningSummaries,
-    RunLimits, Service as Record, Skill, ToolName, is_taken_off,
+    RunLimits, Service as Record, ServiceTemplate, Skill, ToolName, is_taken_off,
 };
 use deskgate_program::duration;
 use deskgate_program::exit::{Exit, Failure};
@@ -20,7 +20,7 @@ use deskgate_protocol::management::TryEndpoint;
 
 use super::service_life::{self, ServiceLifeCommand};
 use super::socket::AgentClient;
-use super::{app, checks, mcp, no_secret, rules};
+use super::{app, checks, mcp, no_secret, rules, service_templates};
 use crate::local::{
     CreateService, EditService, ListServices, ListStandings, LookAtFolder, PublishService, ServiceStanding,
     ShowService, stage,
@@ -39,9 +39,14 @@ pub(super) enum ServiceCommand {
         /// The application that may call it, by name or identifier
         #[arg(long)]
         app: String,
+        /// What it begins as, by its name in `deskgate service templates`; the other options change it
+        #[arg(long, value_name = "NAME")]
+        template: Option<ServiceTemplate>,
         #[command(flatten)]
         fields: DefinitionArgs,
     },
+    /// What a new service may begin as
+    Templates,
     /// Change a draft; what is published stays as it is until the draft is published too
     Edit {
         /// Its name or identifier
@@ -195,16 +200,18 @@ impl std::str::FromStr for EffortChoice {
 
 pub(super) async fn run(agent: AgentClient, command: ServiceCommand, out: Output) -> Result<(), Failure> {
     match command {
-        ServiceCommand::Create { name, app, fields } => {
+        ServiceCommand::Create { name, app, template, fields } => {
             let app_id = app::find(&agent, &app).await?;
+            let begins = template.map_or_else(Definition::blank, ServiceTemplate::definition);
             let mcp = mcp::named(&agent, &fields.mcp, &[]).await?;
             let working_directory = std::env::current_dir().unwrap_or_default();
-            let definition = fields.apply(Definition { name, working_directory, mcp, ..Definition::blank() })?;
+            let definition = fields.apply(Definition { name, working_directory, mcp, ..begins })?;
             let service = agent.request(CreateService { app_id, definition }).await?;
             out.result("service/1", &view(&service), || {
                 format!("Saved as a draft: {}\nNext: deskgate service check {}", service.draft_id, service.draft_id)
             });
         }
+        ServiceCommand::Templates => service_templates::list(out),
         ServiceCommand::Edit { service, name, fields } => {
             let service = find(&agent, &service).await?;
             let mut definition = service.draft;

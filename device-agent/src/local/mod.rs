@@ -125,7 +125,8 @@ pub use service_life::{
     DuplicateService, EnableService, ListStandings, MoveService, PreviewServiceEnding, RemoveService, UnpublishService,
 };
 pub use services::{
-    CheckService, CreateService, EditService, FollowCheck, ListServices, LookAtFolder, PublishService, ShowService,
+    CheckService, CreateService, EditService, FollowCheck, ListFolders, ListServices, LookAtFolder, PublishService,
+    ShowService,
 };
 pub use settings::{
     ChangeSettings, GetAutostart, GetSettings, SecretLocation, SetAutostart, SettingValue, SettingsView,
@@ -200,6 +201,8 @@ request::requests! {
     ShowService;
     /// Examine a folder for a service.
     LookAtFolder;
+    /// The folders in a folder.
+    ListFolders;
     /// Make every check of a draft.
     CheckService;
     /// The findings so far of a running check.

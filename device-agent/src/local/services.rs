@@ -13,7 +13,7 @@ use super::error_reply::failed;
 use super::handler::RequestHandler;
 use super::reply::{ErrorReply, Requester};
 use super::request::TypedRequest;
-use crate::services::Folder;
+use crate::services::{Folder, FolderListing, folder_listing};
 
 /// Saves a new service.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -91,6 +91,31 @@ impl TypedRequest for LookAtFolder {
     }
 }
 
+/// Lists the folders in a folder, for a person who chooses one.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ListFolders {
+    /// The path as it was written: absolute, from `~`, or from `within`. Empty for the home directory.
+    pub path: String,
+    /// The folder that a relative path begins at; absent: the home directory.
+    #[serde(default)]
+    pub within: Option<PathBuf>,
+    /// Whether hidden folders are listed too.
+    #[serde(default)]
+    pub hidden: bool,
+}
+
+impl TypedRequest for ListFolders {
+    type Response = FolderListing;
+
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<FolderListing, ErrorReply> {
+        let (home, own) = (handler.home.clone(), handler.own_folder.clone());
+        let path = folder_listing::resolve(&self.path, self.within.as_deref(), home.as_deref());
+        let silent = FolderListing::unreadable(path.clone(), "its disk does not answer");
+        let look = move || FolderListing::of(&path, self.hidden, home.as_deref(), &own);
+        bounded(look, silent).await
+    }
+}
+
 /// Checks a draft.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct CheckService {
@@ -151,15 +176,20 @@ const FOLDER_TIMEOUT: Duration = Duration::from_secs(2);
 static FOLDER_PERMITS: Semaphore = Semaphore::const_new(4);
 
 pub(super) async fn folder(ask: LookAtFolder) -> Result<Folder, ErrorReply> {
+    let silent = Folder::Unusable { why: "its disk does not answer".to_owned() };
+    bounded(move || Folder::look(&ask.path), silent).await
+}
+
+/// What a look at a folder finds, or `silent` where its disk does not answer.
+async fn bounded<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'static, silent: T) -> Result<T, ErrorReply> {
     let look = async {
         let place = FOLDER_PERMITS.acquire().await;
         let look = move || {
             let _place = place;
-            Folder::look(&ask.path)
+            look()
         };
         tokio::task::spawn_blocking(look).await
     };
-    let silent = || Ok(Folder::Unusable { why: "its disk does not answer".to_owned() });
-    let looked = timeout(FOLDER_TIMEOUT, look).await.unwrap_or_else(|_| silent());
+    let looked = timeout(FOLDER_TIMEOUT, look).await.unwrap_or_else(|_| Ok(silent));
     looked.map_err(|_| failed("the agent failed while it looked at the folder".to_owned()))
 }

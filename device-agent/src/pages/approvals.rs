@@ -17,7 +17,7 @@ use super::labels::{DurationText, Shape, TimeLabel, tool_icon};
 use super::live::Topic;
 use super::overview::Names;
 use super::wait_times::WaitTimes;
-use super::{PageError, Pages};
+use super::{PageError, Pages, trial};
 use crate::local::{
     ApprovalState, ApprovalView, DecideSoon, Decision, ListApprovals, ShowApproval, UNDO_TIME, UndoDecision,
 };
@@ -54,6 +54,8 @@ struct ApprovalsPage {
 
 /// The page of a run, as its forms name it.
 pub(super) const DECIDED_ON_RUN: &str = "run";
+/// The page of a service, beside whose form it is tried.
+pub(super) const DECIDED_ON_TRIAL: &str = "trial";
 const DECIDED_IN_INBOX: &str = "inbox";
 
 /// A decision that does not count yet.
@@ -203,13 +205,22 @@ async fn inbox(
     Ok(super::html(status, &ApprovalsPage { frame, decided, cards, undoable, decided_on, waits, too_late }))
 }
 
-/// To the page on which a form was sent: the inbox, or the run of its request.
+/// To the page on which a form was sent: the inbox, the run of its request, or the service that it tries.
 async fn back(pages: &Pages, fields: &FormFields, approval_id: ApprovalId) -> Result<Response, PageError> {
-    if fields.get("from") != DECIDED_ON_RUN {
+    let from = fields.get("from");
+    if ![DECIDED_ON_RUN, DECIDED_ON_TRIAL].contains(&from) {
         return Ok(Redirect::to("/approvals").into_response());
     }
-    let run_id = pages.handler().request(ShowApproval { approval_id }).await?.approval.run_id;
-    Ok(Redirect::to(&format!("/runs/{run_id}")).into_response())
+    let approval = pages.handler().request(ShowApproval { approval_id }).await?.approval;
+    let service_page = match from == DECIDED_ON_TRIAL {
+        true => Names::new(pages).await.service_page(approval.endpoint_id),
+        false => None,
+    };
+    Ok(Redirect::to(&match service_page {
+        Some(page) => trial::page(&page, approval.run_id),
+        None => format!("/runs/{}", approval.run_id),
+    })
+    .into_response())
 }
 
 /// `POST /approvals/{id}/undo`: a decision that does not count yet.

@@ -102,7 +102,7 @@ impl BudgetPage {
     }
 
     fn marks(&self, field: &'static str) -> FieldAttributes {
-        FieldAttributes { field, wrong: self.error(field).is_some() }
+        FieldAttributes { field, wrong: self.error(field).is_some(), first: false }
     }
 
     fn error(&self, field: &str) -> Option<&str> {

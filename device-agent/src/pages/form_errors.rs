@@ -66,11 +66,16 @@ pub(super) fn without_secrets(fields: &FormFields) -> FormFields {
 pub(super) struct FieldAttributes {
     pub(super) field: &'static str,
     pub(super) wrong: bool,
+    /// Whether it has focus when the page opens.
+    pub(super) first: bool,
 }
 
 impl fmt::Display for FieldAttributes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let field = self.field;
+        if self.first {
+            f.write_str(" autofocus")?;
+        }
         match self.wrong {
             true => write!(f, " aria-describedby=\"{field}-hint {field}-error\" aria-invalid=\"true\""),
             false => write!(f, " aria-describedby=\"{field}-hint\""),

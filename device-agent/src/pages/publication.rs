@@ -12,8 +12,8 @@ use super::auth::Visitor;
 use super::fields::FormFields;
 use super::frame::{Frame, Section};
 use super::live::Topic;
-use super::services::ServiceEditor;
-use super::{PageError, Pages, stages};
+use super::service_editor::ServiceEditor;
+use super::{PageError, Pages, stages, trial};
 use crate::local::{ErrorReply, ErrorReplyCode, PublishService, ShowService, summary};
 
 #[derive(Template)]
@@ -65,7 +65,7 @@ pub(super) async fn publish(
     }
 }
 
-/// `POST /services/{id}/try`: starts a run of the published version, as a caller would.
+/// `POST /services/{id}/try`: starts a run of the published version, as a caller would, and shows it beside the form.
 pub(super) async fn try_out(
     State(pages): State<Pages>,
     visitor: Visitor,
@@ -84,10 +84,10 @@ pub(super) async fn try_out(
     match asked {
         Ok(run) => {
             pages.live().changed(Topic::Runs);
-            Ok(Redirect::to(&format!("/runs/{}", run.run_id)).into_response())
+            Ok(Redirect::to(&trial::page(&format!("/services/{draft_id}"), run.run_id)).into_response())
         }
         Err(no) if matches!(no.code, ErrorReplyCode::Invalid | ErrorReplyCode::Refused) => {
-            let mut draft = ServiceEditor { problem: Some(no.message), ..ServiceEditor::of(service) };
+            let mut draft = ServiceEditor { untried: Some(no.message), ..ServiceEditor::of(service) };
             draft.fields.0.push(("input".to_owned(), input));
             draft.show(&pages, &visitor).await
         }

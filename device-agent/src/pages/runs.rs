@@ -123,22 +123,22 @@ pub(super) async fn list(
 }
 
 /// What the assistant of a run is writing.
-struct RunWriting {
-    run_id: RunId,
-    message: Option<UnfinishedMessage>,
+pub(super) struct RunWriting {
+    pub(super) run_id: RunId,
+    pub(super) message: Option<UnfinishedMessage>,
 }
 
 impl RunWriting {
-    fn new(pages: &Pages, run_id: RunId) -> Self {
+    pub(super) fn new(pages: &Pages, run_id: RunId) -> Self {
         Self { run_id, message: pages.handler().writing(run_id) }
     }
 
-    fn message_id(&self) -> &str {
+    pub(super) fn message_id(&self) -> &str {
         self.message.as_ref().map_or("", |message| &message.message_id)
     }
 
     /// The end of it, as HTML.
-    fn html(&self) -> Option<String> {
+    pub(super) fn html(&self) -> Option<String> {
         let text = &self.message.as_ref()?.text;
         let skipped = text.char_indices().map(|(place, _)| place).find(|place| text.len() - place <= MAX_WRITING_BYTES);
         let (begin, mark) = skipped.filter(|place| *place > 0).map_or((0, ""), |place| (place, "… "));

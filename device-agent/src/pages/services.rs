@@ -1,251 +1,28 @@
-//! The service editor: a new draft, its fields, and its checks.
+//! Services: their list, and what is done with the editor's form.
 
 use std::collections::HashMap;
-use std::path::{Path as FolderPath, PathBuf};
 
 use askama::Template;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
-use deskgate_definition::{Check, CheckResult, Definition, Effort, FieldError, PROTECTED_NAMES, Service, ToolName};
+use deskgate_definition::{Definition, FieldError, Service};
 use deskgate_protocol::ids::{ApplicationId, DraftId};
-use deskgate_protocol::management::{Application, ApplicationState, ListApplications, ShowApplication};
+use deskgate_protocol::management::{ApplicationState, ListApplications, ShowApplication};
+use serde::Deserialize;
 
 use super::auth::Visitor;
-use super::availability::{self, Availability};
 use super::fields::FormFields;
-use super::form_errors::FieldAttributes;
 use super::frame::{Frame, Section};
-use super::labels::{CountLabel, Shape, TimeLabel};
+use super::labels::Shape;
 use super::live::Topic;
-use super::service_form::{self, TIME_UNITS};
-use super::stages::{self, Difference, StageStep};
-use super::{PageError, Pages, service_life};
+use super::service_editor::ServiceEditor;
+use super::service_form;
+use super::{PageError, Pages, service_gallery, stages};
 use crate::local::{
-    CheckService, ConfiguredServer, CreateService, EditService, ListMcpServers, ListProviders, ListServices,
-    ListStandings, LookAtFolder, ProviderConfig, ServiceStanding, ShowService,
+    CheckService, CreateService, EditService, ListMcpServers, ListServices, ListStandings, ServiceStanding, ShowService,
 };
-use crate::services::{Folder, RunningCheck};
-
-#[derive(Template)]
-#[template(path = "service.html")]
-struct ServicePage {
-    frame: Frame,
-    app: Application,
-    /// `None` until it is saved for the first time.
-    service: Option<Service>,
-    /// What the gateway says of it.
-    standing: Option<ServiceStanding>,
-    /// The folder in the form's field; absent while it is empty.
-    folder: Option<Folder>,
-    /// Its running check.
-    checking: Option<RunningCheck>,
-    fields: FormFields,
-    wrong: Vec<FieldError>,
-    /// The problem of the last step.
-    problem: Option<String>,
-    providers: Vec<ProviderConfig>,
-    servers: Vec<ConfiguredServer>,
-}
-
-/// The tools with descriptions, for their check boxes.
-const TOOL_DESCRIPTIONS: [(ToolName, &str); 5] = [
-    (ToolName::Read, "reads text files"),
-    (ToolName::Grep, "searches their contents"),
-    (ToolName::Glob, "finds files by name"),
-    (ToolName::Edit, "replaces text in files"),
-    (ToolName::Write, "creates and replaces files"),
-];
-
-/// The fields of a definition in page order, with each error's control, and their names for people.
-const FIELD_ANCHORS: [(&str, &str, &str); 13] = [
-    ("name", "name", "Name"),
-    ("description", "description", "Description"),
-    ("working_directory", "working_directory", "Folder"),
-    ("provider", "provider", "Provider"),
-    ("model", "model", "Model"),
-    ("instructions", "instructions", "Task"),
-    ("tools", "tools", "What it may do"),
-    ("network", "network", "Network of commands"),
-    ("approvals", "rules", "Approvals"),
-    ("protected", "protected", "Protected files"),
-    ("skills", "skills", "Skills"),
-    ("mcp", "mcp", "MCP servers"),
-    ("limits", "max_turns", "Limits"),
-];
-
-impl ServicePage {
-    /// The names that are protected without being named.
-    fn always_protected(&self) -> String {
-        PROTECTED_NAMES.join(", ")
-    }
-
-    fn step(&self) -> String {
-        match &self.service {
-            Some(service) => format!("/services/{}", service.draft_id),
-            None => format!("/applications/{}/services/new", self.app.app_id),
-        }
-    }
-
-    /// The accessibility attributes of a control.
-    fn marks(&self, field: &'static str) -> FieldAttributes {
-        FieldAttributes { field, wrong: self.error(field).is_some() }
-    }
-
-    fn unpublishable(&self) -> Option<String> {
-        self.service.as_ref().and_then(stages::unpublishable)
-    }
-
-    fn bar(&self) -> Vec<StageStep> {
-        self.service
-            .as_ref()
-            .map(|service| stages::bar(service, self.standing, self.frame.access()))
-            .unwrap_or_default()
-    }
-
-    fn differences(&self) -> Vec<Difference> {
-        self.service.as_ref().map(stages::differences).unwrap_or_default()
-    }
-
-    /// Whether a check box or an item of a list is chosen.
-    fn chosen(&self, name: &str, value: &str) -> bool {
-        self.fields.all(name).any(|chosen| chosen == value)
-    }
-
-    /// A provider or server that the draft names and this computer no longer has.
-    fn missing(&self, name: &'static str) -> Vec<&str> {
-        let known = |value: &str| match name {
-            "provider" => value == "scripted" || self.providers.iter().any(|provider| provider.name == value),
-            _ => self.servers.iter().any(|server| server.name == value),
-        };
-        self.fields.all(name).filter(|value| !value.is_empty() && !known(value)).collect()
-    }
-
-    /// The state of the folder, as shape and words.
-    fn folder(&self) -> Option<(Shape, String)> {
-        let folder = self.folder.as_ref()?;
-        let shape = if matches!(folder, Folder::There { .. }) { Shape::Good } else { Shape::Bad };
-        Some((shape, folder.words(FolderPath::new(self.fields.get("working_directory").trim()))))
-    }
-
-    fn usable_skills(&self) -> Vec<Availability> {
-        self.service.as_ref().map(availability::skills).unwrap_or_default()
-    }
-
-    fn usable_servers(&self) -> Vec<Availability> {
-        self.service.as_ref().map(availability::servers).unwrap_or_default()
-    }
-
-    /// Whether the draft was changed since its checks, which are then outdated.
-    fn outdated(&self) -> bool {
-        let service = self.service.as_ref().filter(|_| self.checking.is_none());
-        let report = service.and_then(|service| Some((service, service.checks.as_ref()?)));
-        report.is_some_and(|(service, report)| report.definition_sha256 != service.draft.digest())
-    }
-
-    /// How many checks of exactly this draft failed.
-    fn failures(&self) -> u32 {
-        let failures = self.service.as_ref().filter(|_| self.checking.is_none()).map_or(0, stages::failures);
-        u32::try_from(failures).unwrap_or(u32::MAX)
-    }
-
-    /// Whether what is folded away has an error.
-    fn advanced_is_open(&self) -> bool {
-        ["protected", "skills", "mcp", "limits"].into_iter().any(|field| self.error(field).is_some())
-    }
-
-    /// The result of a check, as shape and word.
-    fn verdict(&self, check: &Check) -> (Shape, &'static str) {
-        match check.verdict {
-            CheckResult::Pass if self.outdated() => (Shape::Unknown, "was PASS"),
-            CheckResult::Fail if self.outdated() => (Shape::Unknown, "was FAIL"),
-            CheckResult::Pass => (Shape::Good, "PASS"),
-            CheckResult::Fail => (Shape::Bad, "FAIL"),
-            CheckResult::Skip => (Shape::Over, "SKIP"),
-        }
-    }
-
-    /// The error of a field.
-    fn error(&self, field: &str) -> Option<&str> {
-        self.wrong.iter().find(|error| error.field == field).map(|error| error.message.as_str())
-    }
-
-    /// Each error with its control and the name of that.
-    fn errors(&self) -> Vec<(&'static str, &'static str, &str)> {
-        let place = |error: &FieldError| FIELD_ANCHORS.iter().position(|(field, ..)| *field == error.field);
-        let mut errors: Vec<_> = self.wrong.iter().collect();
-        errors.sort_by_key(|error| place(error));
-        let shown = |error: &FieldError| {
-            place(error).map_or(("name", "Service"), |at| (FIELD_ANCHORS[at].1, FIELD_ANCHORS[at].2))
-        };
-        errors.into_iter().map(|error| (shown(error).0, shown(error).1, error.message.as_str())).collect()
-    }
-}
-
-/// The content of the editor, beside what it queries itself.
-pub(super) struct ServiceEditor {
-    pub(super) app_id: ApplicationId,
-    pub(super) service: Option<Service>,
-    pub(super) fields: FormFields,
-    pub(super) wrong: Vec<FieldError>,
-    pub(super) problem: Option<String>,
-}
-
-impl ServiceEditor {
-    /// A saved service.
-    pub(super) fn of(service: Service) -> Self {
-        let fields = service_form::fields(&service.draft);
-        Self { app_id: service.app_id, service: Some(service), fields, wrong: Vec::new(), problem: None }
-    }
-
-    /// The page.
-    pub(super) async fn show(self, pages: &Pages, visitor: &Visitor) -> Result<Response, PageError> {
-        let Self { app_id, service, fields, wrong, problem } = self;
-        let title = service.as_ref().map_or_else(|| "New service".to_owned(), |service| service.draft.name.clone());
-        let handler = pages.handler();
-        let app = handler.manage(ShowApplication { app_id }).await;
-        if let Some(service) = &service
-            && let Some(ending) = service_life::ended(&app)
-        {
-            return Ok(service_life::show_ended(pages, visitor, service, ending).await);
-        }
-        let (frame, standings, providers, servers) = tokio::join!(
-            Frame::new(pages, visitor, Section::Services, title),
-            handler.request(ListStandings {}),
-            handler.request(ListProviders {}),
-            handler.request(ListMcpServers {}),
-        );
-        let folder = match fields.filled("working_directory").map(PathBuf::from) {
-            Some(path) => handler.request(LookAtFolder { path }).await.ok(),
-            None => None,
-        };
-        let status = match (wrong.is_empty(), &problem) {
-            (true, None) => StatusCode::OK,
-            (false, _) => StatusCode::UNPROCESSABLE_ENTITY,
-            (true, Some(_)) => StatusCode::CONFLICT,
-        };
-        let (app, providers, servers) = (app?, providers?, servers?);
-        let standing =
-            service.as_ref().zip(standings.ok()).and_then(|(service, all)| all.get(&service.draft_id).copied());
-        let checking = service.as_ref().and_then(|service| pages.handler().checking.of(service.draft_id));
-        Ok(super::html(
-            status,
-            &ServicePage {
-                frame,
-                app,
-                service,
-                standing,
-                folder,
-                checking,
-                fields,
-                wrong,
-                problem,
-                providers,
-                servers,
-            },
-        ))
-    }
-}
+use crate::services::folder_listing;
 
 #[derive(Template)]
 #[template(path = "services.html")]
@@ -303,14 +80,26 @@ pub(super) async fn list(State(pages): State<Pages>, visitor: Visitor) -> Result
     Ok(super::html(StatusCode::OK, &ServicesPage { frame, groups, left, standings }))
 }
 
-/// `GET /applications/{id}/services/new`
+/// The query of the page for a new service.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct NewQuery {
+    #[serde(default)]
+    template: String,
+}
+
+/// `GET /applications/{id}/services/new`: the templates, and the editor once one is chosen.
 pub(super) async fn ask_new(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(app_id): Path<ApplicationId>,
+    Query(NewQuery { template }): Query<NewQuery>,
 ) -> Result<Response, PageError> {
-    let fields = service_form::fields(&Definition::blank());
-    ServiceEditor { app_id, service: None, fields, wrong: Vec::new(), problem: None }.show(&pages, &visitor).await
+    let Some(definition) = service_gallery::chosen(&template) else {
+        return service_gallery::show(&pages, &visitor, app_id).await;
+    };
+    let mut fields = service_form::fields(&definition);
+    fields.0.push(("template".to_owned(), template));
+    ServiceEditor::blank(app_id, fields).show(&pages, &visitor).await
 }
 
 /// `POST /applications/{id}/services/new`
@@ -318,18 +107,28 @@ pub(super) async fn create(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(app_id): Path<ApplicationId>,
-    mut fields: FormFields,
+    fields: FormFields,
 ) -> Result<Response, PageError> {
-    let definition = match read(&pages, &mut fields, &Definition::blank()).await? {
+    let mut editor = match ServiceEditor::blank(app_id, fields).take(&pages, &visitor).await? {
+        Ok(answer) => return Ok(answer),
+        Err(editor) => editor,
+    };
+    let before = service_gallery::chosen(editor.fields.get("template")).unwrap_or_else(Definition::blank);
+    let definition = match read(&pages, &mut editor.fields, &before).await? {
         Ok(definition) => definition,
-        Err(wrong) => {
-            return ServiceEditor { app_id, service: None, fields, wrong, problem: None }.show(&pages, &visitor).await;
-        }
+        Err(wrong) => return ServiceEditor { wrong, ..editor }.show(&pages, &visitor).await,
     };
     // Without an application it could never be published.
     pages.handler().manage(ShowApplication { app_id }).await?;
     let service = pages.handler().request(CreateService { app_id, definition }).await?;
-    saved(&pages, service.draft_id, &fields).await
+    saved(&pages, service.draft_id, &editor.fields).await
+}
+
+/// The query of a service's page.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct ServiceQuery {
+    #[serde(default)]
+    tried: String,
 }
 
 /// `GET /services/{id}`
@@ -337,9 +136,10 @@ pub(super) async fn show(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(draft_id): Path<DraftId>,
+    Query(ServiceQuery { tried }): Query<ServiceQuery>,
 ) -> Result<Response, PageError> {
     let service = pages.handler().request(ShowService { draft_id }).await?;
-    ServiceEditor::of(service).show(&pages, &visitor).await
+    ServiceEditor { tried: tried.parse().ok(), ..ServiceEditor::of(service) }.show(&pages, &visitor).await
 }
 
 /// `POST /services/{id}`: saves the draft, and checks it if that was the button.
@@ -347,25 +147,29 @@ pub(super) async fn edit(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(draft_id): Path<DraftId>,
-    mut fields: FormFields,
+    fields: FormFields,
 ) -> Result<Response, PageError> {
     let service = pages.handler().request(ShowService { draft_id }).await?;
-    let definition = match read(&pages, &mut fields, &service.draft).await? {
-        Ok(definition) if fields.get("was") == service.draft.digest().to_string() => definition,
+    let (before, now) = (service.draft.clone(), service.draft.digest().to_string());
+    let editor = ServiceEditor { fields, ..ServiceEditor::of(service) };
+    let mut editor = match editor.take(&pages, &visitor).await? {
+        Ok(answer) => return Ok(answer),
+        Err(editor) => editor,
+    };
+    let definition = match read(&pages, &mut editor.fields, &before).await? {
+        Ok(definition) if editor.fields.get("was") == now => definition,
         Ok(_) => {
             let problem = "The draft was changed elsewhere after you opened it. Nothing was saved; what you wrote stands \
                            below. Save again to replace that change.";
             let problem = Some(problem.to_owned());
-            return ServiceEditor { fields, problem, ..ServiceEditor::of(service) }.show(&pages, &visitor).await;
+            return ServiceEditor { problem, ..editor }.show(&pages, &visitor).await;
         }
-        Err(wrong) => {
-            return ServiceEditor { fields, wrong, ..ServiceEditor::of(service) }.show(&pages, &visitor).await;
-        }
+        Err(wrong) => return ServiceEditor { wrong, ..editor }.show(&pages, &visitor).await,
     };
-    if definition != service.draft {
+    if definition != before {
         pages.handler().request(EditService { draft_id, definition }).await?;
     }
-    saved(&pages, draft_id, &fields).await
+    saved(&pages, draft_id, &editor.fields).await
 }
 
 async fn read(
@@ -376,6 +180,13 @@ async fn read(
     let secrets = service_form::take_out_secrets(fields);
     if !secrets.is_empty() {
         return Ok(Err(secrets));
+    }
+    // A folder that was written from `~` is kept, and shown, by its whole path.
+    for (name, value) in &mut fields.0 {
+        let path = folder_listing::from_home(value, pages.handler().home.as_deref());
+        if let Some(path) = path.filter(|_| name == "working_directory") {
+            *value = path.display().to_string();
+        }
     }
     let servers = pages.handler().request(ListMcpServers {}).await?;
     Ok(service_form::definition(fields, before, &servers).await)

@@ -151,7 +151,7 @@ impl WebhookPage {
     }
 
     fn marks(&self, field: &'static str) -> FieldAttributes {
-        FieldAttributes { field, wrong: self.error(field).is_some() }
+        FieldAttributes { field, wrong: self.error(field).is_some(), first: false }
     }
 
     fn label(field: &str) -> &'static str {

@@ -237,21 +237,9 @@ fn check_directory(
 /// The checks of what the folder contains, by its real path, up to the first failure.
 fn check_extent(real: &Path, home: Option<&Path>, own: &Path, others: &[(String, PathBuf)]) -> Vec<Check> {
     let [.., narrow, readable] = DIRECTORY_CHECKS;
-    let shown = real.display();
     let mut checks = Vec::new();
-    let home = home.and_then(|home| home.canonicalize().ok());
-    if real.parent().is_none() || home.is_some_and(|home| home.starts_with(real)) {
-        let cause = format!("{shown} is the root or home directory, or contains your home directory");
-        checks.push(fail(narrow, &cause, "choose a folder that holds only what the service needs"));
-        return checks;
-    }
-    if own.canonicalize().is_ok_and(|own| real.starts_with(own)) {
-        let cause = format!("{shown} is the agent's own folder, or lies in it");
-        checks.push(fail(
-            narrow,
-            &cause,
-            "choose a folder outside of it: what the agent keeps there is for no assistant",
-        ));
+    if let Some((cause, next)) = refusal(real, home, own) {
+        checks.push(fail(narrow, &cause, next));
         return checks;
     }
     let mut cause = "it is neither the root nor the home directory, nor the agent's own".to_owned();
@@ -262,6 +250,21 @@ fn check_extent(real: &Path, home: Option<&Path>, own: &Path, others: &[(String,
         Err(error) => fail(readable, &error.to_string(), "give this user the right to read it"),
     });
     checks
+}
+
+/// Why no service may have a folder, by its real path, and what to do instead.
+pub(super) fn refusal(real: &Path, home: Option<&Path>, own: &Path) -> Option<(String, &'static str)> {
+    let shown = real.display();
+    let home = home.and_then(|home| home.canonicalize().ok());
+    if real.parent().is_none() || home.is_some_and(|home| home.starts_with(real)) {
+        let cause = format!("{shown} is the root or home directory, or contains your home directory");
+        return Some((cause, "choose a folder that holds only what the service needs"));
+    }
+    let is_own = own.canonicalize().is_ok_and(|own| real.starts_with(own));
+    is_own.then(|| {
+        let cause = format!("{shown} is the agent's own folder, or lies in it");
+        (cause, "choose a folder outside of it: what the agent keeps there is for no assistant")
+    })
 }
 
 /// What it means that the folder of another service lies around this one, or inside.

@@ -11,6 +11,7 @@
 
 pub mod checks;
 pub mod folder;
+pub mod folder_listing;
 pub mod gateway;
 pub mod life;
 pub mod probe;
@@ -31,6 +32,7 @@ use deskgate_protocol::ids::{ApplicationId, DraftId};
 use deskgate_tools::engine::identity::identity_of;
 
 pub use folder::Folder;
+pub use folder_listing::{FolderListing, ListedFolder};
 pub use gateway::{CallError, GatewayClient};
 pub use progress::{CheckProgress, RunningCheck};
 pub use standing::ServiceStanding;

@@ -34,6 +34,7 @@ async fn a_newcomer_gets_from_the_link_to_a_finished_test_run_by_mouse() {
 
     page.click(".side >> text=Overview").await;
     page.click("#steps >> text=New service").await;
+    page.click("main >> text=Answer questions").await;
     page.fill("#name", "Orders").await;
     page.fill("#working_directory", folder.path().to_str().expect("a plain name")).await;
     page.click("text=Save draft").await;
@@ -51,11 +52,11 @@ async fn a_newcomer_gets_from_the_link_to_a_finished_test_run_by_mouse() {
 
     page.wait_for_visible("header >> text=Access enabled").await;
     page.click("#steps a >> text=Try it").await;
-    page.fill("#input", QUESTION_TEXT).await;
+    page.fill("#try-input", QUESTION_TEXT).await;
     page.click("text=Start a test run").await;
     // The page is not reloaded.
-    page.wait_for_visible("#state >> text=Succeeded").await;
-    page.wait_for_visible("#result >> text=orders.txt").await;
+    page.wait_for_visible("#trial >> text=Succeeded").await;
+    page.wait_for_visible("#trial-answer >> text=orders.txt").await;
     page.click(".side >> text=Overview").await;
     page.wait_for_visible("#runs >> text=Succeeded").await;
     assert_eq!(page.count("#steps").await, 0, "all of it is done");
@@ -84,6 +85,8 @@ async fn a_newcomer_gets_from_the_link_to_a_finished_test_run_by_keys_alone() {
     page.wait_for_visible("h1 >> text=Billing").await;
     choose(&page, "link", "New service").await;
     page.wait_for_visible("h1 >> text=New service").await;
+    choose(&page, "link", "Answer questions").await;
+    page.wait_for_visible("h1 >> text=New service: answer questions").await;
     page.has_focus("textbox", "Name").await;
     page.types("Orders").await;
     page.tab_to("textbox", "Folder").await;
@@ -103,8 +106,8 @@ async fn a_newcomer_gets_from_the_link_to_a_finished_test_run_by_keys_alone() {
     page.tab_to("textbox", "What a caller would send").await;
     page.types(QUESTION_TEXT).await;
     choose(&page, "button", "Start a test run").await;
-    page.wait_for_visible("#state >> text=Succeeded").await;
-    page.wait_for_visible(&format!("#result >> text={ANSWER_TEXT}")).await;
+    page.wait_for_visible("#trial >> text=Succeeded").await;
+    page.wait_for_visible(&format!("#trial-answer >> text={ANSWER_TEXT}")).await;
     the_run_is_done(&device).await;
     focus_stays_when_what_has_it_is_replaced(&device, &page).await;
 }

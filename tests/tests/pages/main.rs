@@ -18,6 +18,7 @@ mod pairing;
 mod raw_http;
 mod reading;
 mod run_states;
+mod service_editor;
 mod services;
 mod sibling_port;
 mod signing_in;

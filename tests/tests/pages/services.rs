@@ -19,6 +19,8 @@ async fn a_service_is_drafted_mended_published_and_edited_again() {
     page.goto("/applications").await;
     page.click("main >> text=Billing").await;
     page.click("text=New service").await;
+    judge.judge(&page, "gallery").await;
+    page.click("main >> text=Begin with nothing chosen").await;
     a_draft_that_is_none_keeps_every_field(&page, &mut judge).await;
     what_fails_its_check_cannot_be_published(&page, &mut judge).await;
     page.fill("#working_directory", folder.path().to_str().expect("a plain name")).await;
@@ -31,7 +33,7 @@ async fn a_service_is_drafted_mended_published_and_edited_again() {
 
     a_new_draft_stands_beside_what_is_published(&device, &page, &mut judge).await;
     what_was_changed_elsewhere_is_not_written_over(&device, &page, &mut judge).await;
-    judge.sentence(5);
+    judge.sentence(6);
 }
 
 /// The only service, as the command line shows it.
@@ -43,12 +45,13 @@ async fn service(device: &TestDevice) -> Value {
 
 async fn a_draft_that_is_none_keeps_every_field(page: &BrowserPage, judge: &mut AccessibilityChecker) {
     page.fill("#name", "Orders").await;
+    page.click("summary >> text=Advanced").await;
     page.fill("#description", "Answers questions\nabout orders.").await;
     page.fill("#working_directory", "relative/path").await;
     page.tick("input[value=Edit]:not([name=unasked])", false).await;
     page.tick("input[name=unasked][value=Write]", true).await;
+    page.click("summary >> text=Rules for single files").await;
     page.fill("#rules", "permit everything").await;
-    page.click("summary >> text=Advanced").await;
     page.fill("#max_turns", "many").await;
     let before = page.evaluate(FIELDS_JS).await;
     page.click("text=Save draft").await;
@@ -56,7 +59,9 @@ async fn a_draft_that_is_none_keeps_every_field(page: &BrowserPage, judge: &mut 
     assert_eq!(page.evaluate(FIELDS_JS).await, before);
     let invalid = page.evaluate("[...document.querySelectorAll('[aria-invalid=true]')].map((field) => field.id)").await;
     assert_eq!(invalid, json!(["working_directory", "rules", "max_turns"]));
-    // Each message at the top links to its field.
+    assert_eq!(page.evaluate("document.activeElement.id").await, json!("working_directory"));
+    page.wait_for_visible("#max_turns").await;
+    // The first of them has focus, and what they are in is open. Each message at the top links to its field.
     for field in ["working_directory", "rules", "max_turns"] {
         page.click(&format!("[role=alert] a[href='#{field}']")).await;
         assert_eq!(page.evaluate("document.activeElement.id").await, json!(field));
@@ -113,6 +118,7 @@ async fn what_was_changed_elsewhere_is_not_written_over(
     judge: &mut AccessibilityChecker,
 ) {
     let draft_id = text(&service(device).await, "/draft_id").to_owned();
+    page.click("summary >> text=Advanced").await;
     page.fill("#description", "Mine.").await;
     device.cli(&["service", "edit", &draft_id, "--description", "Theirs."]).await.ok();
     page.click("text=Save draft").await;

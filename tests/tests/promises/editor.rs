@@ -43,7 +43,12 @@ async fn a_service_is_described_checked_published_and_changed_on_its_page() {
     let new = format!("/applications/{app}/services/new");
     let sound = fields("Reader", &path);
 
-    let blank = visitor.page(&new).await.text;
+    let gallery = visitor.page(&new).await.text;
+    for template in ["read-only", "drafts", "code"] {
+        let begun = visitor.page(&format!("{new}?template={template}")).await.text;
+        assert!(gallery.contains(&format!("?template={template}")) && begun.contains("id=\"working_directory\""));
+    }
+    let blank = visitor.page(&format!("{new}?template=empty")).await.text;
     assert!(blank.contains("value=\"scripted\" selected"), "no account is needed to begin");
 
     // A form that fails marks the field and keeps everything.
@@ -104,9 +109,12 @@ async fn a_service_is_described_checked_published_and_changed_on_its_page() {
     );
     device.cli(&["access", "enable"]).await.ok();
     let run = visitor.send(&tried, &[("input", "What is in the folder?")]).await.redirect_target();
-    let run_id = run.strip_prefix("/runs/").expect("a run's page");
+    let shown = run.strip_prefix(&format!("{page}?tried=")).expect("the service's page, with the run");
+    let run_id = shown.strip_suffix("#try").expect("its place");
     let ended = device.cli(&["run", "show", run_id, "--wait", "40s"]).await.ok();
     assert_eq!(ended["run"]["state"], "succeeded", "{ended}");
+    let beside = visitor.page(&format!("{page}?tried={run_id}")).await.text;
+    assert!(beside.contains("id=\"trial-answer\"") && beside.contains("What is in the folder?"), "{beside}");
     let said = device.cli(&["service", "try", "Reader", "--input", "Again.", "--wait", "40s"]).await.ok();
     assert_eq!((&said["run"]["state"], &said["run"]["input"]["text"]), (&"succeeded".into(), &"Again.".into()));
 

@@ -206,7 +206,7 @@ async fn an_invitation_leads_through_debians_own_ssh_server_until_it_ends() {
         printed.stderr
     );
     sshd.authorize(&printed.stdout);
-    connected_to_server(&device).await;
+    device.wait_until_connected().await;
 
     // sshd reads the time as it was meant.
     let expired = until_then.split_once("expiry-time=\"2").map(|(begin, rest)| format!("{begin}expiry-time=\"1{rest}"));
