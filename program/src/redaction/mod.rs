@@ -3,6 +3,7 @@
 //! Neither program writes secrets into its log; this is a second safeguard where logs are shown or sent. What is known to
 //! be a secret is taken out of others' words in `known`.
 
+mod identifiers;
 mod known;
 
 use deskgate_protocol::secret::SecretKind;
@@ -110,9 +111,12 @@ fn word_of(word: &str, before: &str) -> String {
     }
 }
 
-/// Whether it is long base64 or hexadecimal, and no path.
+/// Whether it is long base64 or hexadecimal, and no path. Identifiers open nothing, so that they do not count.
 fn is_long(word: &str) -> bool {
-    word.len() >= MIN_OPAQUE_CHARS && !word.starts_with(['/', '~', '.']) && !word.contains("=/") && !word.contains('.')
+    word.len() - identifiers::length_of(word) >= MIN_OPAQUE_CHARS
+        && !word.starts_with(['/', '~', '.'])
+        && !word.contains("=/")
+        && !word.contains('.')
 }
 
 /// Removes the passwords from addresses: the part between the name and the host of `scheme://name:password@host`.
