@@ -218,6 +218,8 @@ pub async fn main(itself: AgentFunctions) -> ExitCode {
     let cli: Cli = help::HELP.parse(Cli::command());
     let out = Output { json: cli.json, quiet: cli.quiet };
     let ended = tokio::select! {
+        // A command that has something to say of Ctrl-C says it.
+        biased;
         ended = Box::pin(execute(cli.command, out, itself)) => ended,
         interrupted = interrupted() => Err(interrupted),
     };
