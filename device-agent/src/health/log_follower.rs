@@ -244,7 +244,7 @@ mod tests {
         let mut log = LogFollower::new(path.clone(), Vec::new());
         assert_eq!(log.last_lines(5).expect("no error"), None);
         assert_eq!(new_lines(&mut log), [""; 0]);
-        let line = format!("{}\n", "x".repeat(999));
+        let line = format!("{}x\n", "x ".repeat(499));
         std::fs::write(&path, line.repeat(2000)).expect("written");
         assert!(new_lines(&mut log).iter().all(|shown| shown.len() == 999));
         let mut late = LogFollower::new(path, Vec::new());

@@ -56,14 +56,14 @@ mod tests {
         for secret in [
             format!("run_{DIGITS}0123456789abcdef"),
             format!("run_{DIGITS}_0123456789abcdef"),
-            format!("xrun_{DIGITS}0"),
+            format!("xrun_{DIGITS}0123456789"),
             format!("run_{}", DIGITS.to_uppercase() + "0123"),
             format!("run_{DIGITS}/{opaque}"),
             format!("{opaque}=run_{DIGITS}"),
             format!("{opaque}=="),
             format!("dgk_{DIGITS}_0123456789abcdef"),
         ] {
-            let clean = redact(&format!("said {secret}."));
+            let clean = redact(&format!("said {secret} and on"));
             assert!(clean.contains("[removed]") && !clean.contains("0123456789") && !clean.contains(opaque), "{clean}");
         }
         assert_eq!((length_of("run_"), length_of("run_019ab3c4"), length_of("")), (0, 0, 0));

@@ -137,14 +137,18 @@ async fn a_service_that_only_the_gateway_knows_to_be_unpublished_is_published_ag
     let made = device.cli(&["quickstart", path, "--yes"]).await.ok();
     // The agent's memory is of a time before its owner unpublished the service.
     device.cli(&["stop"]).await.ok();
+    let closed = async || {
+        let beside = device.home().join("deskgate.db-wal");
+        until("the database to be closed", async || if beside.exists() { Err("open".to_owned()) } else { Ok(()) })
+            .await;
+    };
+    closed().await;
     let (database, before) = (device.home().join("deskgate.db"), device.folder().join("before.db"));
     std::fs::copy(&database, &before).expect("copied");
     device.cli(&["start"]).await.ok();
     device.cli(&["service", "unpublish", text(&made, "/draft_id"), "--yes"]).await.ok();
     device.cli(&["stop"]).await.ok();
-    for beside in ["deskgate.db-wal", "deskgate.db-shm"] {
-        let _ = std::fs::remove_file(device.home().join(beside));
-    }
+    closed().await;
     std::fs::copy(&before, &database).expect("put back");
     let again = device.cli(&["quickstart", path, "--yes"]).await.ok();
     assert_eq!(text(&again, "/run/state"), "succeeded", "{again}");
