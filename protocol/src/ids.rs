@@ -20,7 +20,7 @@ pub struct InvalidId {
 fn parse(text: &str, prefix: &'static str) -> Result<Uuid, InvalidId> {
     let invalid = InvalidId { expected: prefix };
     let digits = text.strip_prefix(prefix).ok_or(invalid.clone())?;
-    let canonical = digits.len() == 32 && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    let canonical = digits.len() == ID_DIGITS && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     if !canonical {
         return Err(invalid);
     }
@@ -28,7 +28,11 @@ fn parse(text: &str, prefix: &'static str) -> Result<Uuid, InvalidId> {
 }
 
 macro_rules! identifiers {
-    ($($(#[$doc:meta])* $name:ident = $prefix:literal;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident = $prefix:literal;)*) => {
+    /// The prefix of each kind.
+    pub const PREFIXES: &[&str] = &[$($prefix),*];
+
+    $(
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(Uuid);
@@ -89,6 +93,9 @@ macro_rules! identifiers {
         }
     )*};
 }
+
+/// How many characters an identifier has behind its prefix.
+pub const ID_DIGITS: usize = 32;
 
 identifiers! {
     /// A business system that may call services.

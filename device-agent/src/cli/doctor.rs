@@ -1,17 +1,16 @@
-//! `doctor` and `log`: the problems that the Health page shows, and the end of the agent's log.
+//! `doctor`: the problems that the Health page shows.
 
 use std::time::Duration;
 
 use clap::Args;
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::Output;
-use serde_json::json;
 use tokio::time::timeout;
 
 use super::OfflineCheck;
 use super::socket::{AgentClient, home};
 use crate::local::{
-    GetHealth, GetLog, GetSettings, HealthProblem, HealthReport, IgnoreDuration, IgnoreProblem, ProblemCode, Severity,
+    GetHealth, GetSettings, HealthProblem, HealthReport, IgnoreDuration, IgnoreProblem, ProblemCode, Severity,
 };
 use deskgate_program::visible;
 
@@ -32,19 +31,8 @@ pub(super) struct DoctorArgs {
     mention: Option<ProblemCode>,
 }
 
-/// `deskgate log`
-#[derive(Debug, Args)]
-pub(super) struct LogArgs {
-    /// So many lines
-    #[arg(long, default_value_t = 200)]
-    lines: u32,
-    /// Only lines that hold this, such as WARN
-    #[arg(long, default_value = "")]
-    filter: String,
-}
-
 /// The timeout for an answer that the agent has at hand.
-const AGENT_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const AGENT_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(
     agent: AgentClient,
@@ -74,17 +62,6 @@ pub(super) async fn run(
     out.result("doctor/1", &report, || show(&report));
     // The problems are printed already.
     if report.fails() { Err(Failure::new(Exit::CheckFailed, "")) } else { Ok(()) }
-}
-
-pub(super) async fn log(agent: AgentClient, log: LogArgs, out: Output) -> Result<(), Failure> {
-    let lines = agent.request(GetLog { lines: log.lines, filter: log.filter }).await?;
-    out.result("log/1", &json!({ "lines": lines }), || match lines.is_empty() {
-        true => {
-            "No such line. An agent in the foreground, or in a service, writes its log where it was started.".to_owned()
-        }
-        false => lines.join("\n"),
-    });
-    Ok(())
 }
 
 fn show(report: &HealthReport) -> String {

@@ -25,6 +25,7 @@ mod identity;
 mod key;
 mod key_file;
 mod listen;
+mod log;
 mod mcp;
 mod notification;
 mod open;
@@ -160,8 +161,8 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     /// Whether the gateway will let this version of the program in; 7 if not. Asks the running agent, or what it noted
     UpgradeCheck,
-    /// The end of the agent's log
-    Log(doctor::LogArgs),
+    /// The end of the agent's log, or its lines as they come
+    Log(log::LogArgs),
     /// Write what helps others to help you into one text file, without secrets
     Bundle(bundle::BundleArgs),
     /// Write the manual pages into a folder
@@ -218,6 +219,8 @@ pub async fn main(itself: AgentFunctions) -> ExitCode {
     let cli: Cli = help::HELP.parse(Cli::command());
     let out = Output { json: cli.json, quiet: cli.quiet };
     let ended = tokio::select! {
+        // A command that has something to say of Ctrl-C says it.
+        biased;
         ended = Box::pin(execute(cli.command, out, itself)) => ended,
         interrupted = interrupted() => Err(interrupted),
     };
@@ -272,7 +275,7 @@ async fn execute(command: Command, out: Output, itself: AgentFunctions) -> Resul
         Command::Notification(command) => notification::run(AgentClient::find()?, command, out).await,
         Command::Doctor(doctor) => doctor::run(AgentClient::find()?, doctor, itself.look, out).await,
         Command::UpgradeCheck => upgrade::check(AgentClient::find()?, out).await,
-        Command::Log(log) => doctor::log(AgentClient::find()?, log, out).await,
+        Command::Log(log) => log::run(AgentClient::find()?, log, out).await,
         Command::Bundle(make) => bundle::run(AgentClient::find()?, make, out).await,
         Command::Man { folder } => man::write(Cli::command(), &folder, out),
         Command::Settings(command) => settings::run(AgentClient::find()?, command, out).await,

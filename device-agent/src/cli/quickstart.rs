@@ -13,8 +13,8 @@ use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::Output;
 use deskgate_program::{terminal, visible};
 use deskgate_protocol::management::{
-    Access, Application, ApplicationState, CreateApplication, CreateKey, GetAccess, ListApplications, Scope, SetAccess,
-    ShowRun, TryEndpoint,
+    Access, Application, ApplicationState, CreateApplication, CreateKey, GetAccess, LISTED_TEXT_CHARS,
+    ListApplications, ListRuns, ListedRun, Scope, SetAccess, ShowRun, TryEndpoint,
 };
 use deskgate_protocol::run::{Phase, Run, RunState};
 use deskgate_protocol::{ApplicationId, DraftId, EndpointId};
@@ -57,6 +57,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 const CONNECT_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// How long the first run is waited for.
 const RUN_TIMEOUT: Duration = Duration::from_secs(120);
+/// Among how many runs of the service one that has not ended is looked for.
+const MAX_RUNS_SEARCHED: u32 = 20;
 /// Seconds that one look at the run waits for a change.
 const RUN_WAIT_S: u32 = 30;
 /// The business user that the printed call is for.
@@ -98,7 +100,11 @@ pub(super) async fn run(args: QuickstartArgs, out: Output, run_agent: RunAgent) 
         no_secret(flag, text.map(String::as_str).unwrap_or_default())?;
     }
     let mut quickstart = Quickstart { args, folder, out, report: QuickstartReport::default() };
-    let ended = quickstart.go(run_agent).await;
+    // Ctrl-C is heard here too, for the key's sake. Nobody can be told of it where that fails.
+    let ended = tokio::select! {
+        ended = quickstart.go(run_agent) => ended,
+        Ok(()) = tokio::signal::ctrl_c() => Err(Failure::new(Exit::Interrupted, "interrupted")),
+    };
     let Quickstart { report, .. } = quickstart;
     // A key that was made is shown whatever came after it: it cannot be shown again.
     if ended.is_ok() || report.key.is_some() {
@@ -148,11 +154,15 @@ struct Found {
     definition: Definition,
     /// The other services of this computer that callers can use once access is enabled.
     others: usize,
+    /// What the gateway says of the service.
+    standing: Option<ServiceStanding>,
 }
 
 impl Found {
     fn is_published(&self) -> bool {
-        self.service.as_ref().is_some_and(|service| service.stage() == ServiceStage::Published)
+        // The device alone does not know that it was unpublished at the gateway, or never published at this one.
+        let is_gone = matches!(self.standing, Some(ServiceStanding::Unpublished | ServiceStanding::Elsewhere));
+        !is_gone && self.service.as_ref().is_some_and(|service| service.stage() == ServiceStage::Published)
     }
 
     fn needs_key(&self) -> bool {
@@ -168,7 +178,7 @@ impl Quickstart {
         self.ask(&found)?;
         let app_id = self.application(&agent, &found).await?;
         let service = self.service(&agent, app_id, &found).await?;
-        let service = self.publish(&agent, service).await?;
+        let service = self.publish(&agent, service, found.is_published()).await?;
         let endpoint_id = service
             .endpoint_id
             .ok_or_else(|| Failure::new(Exit::Failed, format!("see: deskgate service show {}", service.draft_id)))?;
@@ -252,7 +262,8 @@ impl Quickstart {
             None => self.definition(agent, &services).await?,
         };
         let access = agent.manage(GetAccess {}).await?;
-        Ok(Found { application, others: others.count(), access, definition, service })
+        let (others, standing) = (others.count(), service.as_ref().and_then(standing));
+        Ok(Found { application, others, access, definition, standing, service })
     }
 
     /// The service that is there already: the one of the name, or the only one that works in the folder.
@@ -362,9 +373,12 @@ impl Quickstart {
         Ok(service)
     }
 
-    async fn publish(&mut self, agent: &AgentClient, service: Service) -> Result<Service, Failure> {
+    async fn publish(&mut self, agent: &AgentClient, service: Service, is_published: bool) -> Result<Service, Failure> {
+        if is_published {
+            return Ok(service);
+        }
         let draft_id = service.draft_id;
-        if service.stage() == ServiceStage::Draft {
+        if service.stage() != ServiceStage::Checked {
             // A program is given one object, at the end.
             let quiet = self.out.quiet || self.out.json;
             let report = checks::check(agent, draft_id, Output { json: false, quiet }).await?;
@@ -377,9 +391,6 @@ impl Quickstart {
                 return Err(Failure::new(Exit::CheckFailed, message));
             }
             self.done("Its checks pass.");
-        }
-        if service.stage() == ServiceStage::Published {
-            return Ok(service);
         }
         let service = agent.request(PublishService { draft_id }).await?;
         self.done(&format!("{:?} is published.", service.draft.name));
@@ -405,9 +416,16 @@ async fn best_model(agent: &AgentClient, services: &[Service]) -> Result<(Provid
     Ok((Provider::Scripted, Definition::blank().model))
 }
 
-/// Starts a run as a caller would, and waits for its end.
+/// The run that was asked the same and has not ended, as after Ctrl-C, or a new one as a caller would start it. Waits for its
+/// end.
 async fn first_run(agent: &AgentClient, endpoint_id: EndpointId, input: String) -> Result<Run, Failure> {
-    let mut run = agent.manage(TryEndpoint { endpoint_id, input }).await?;
+    let newest = ListRuns { limit: MAX_RUNS_SEARCHED, endpoint_id: Some(endpoint_id), ..ListRuns::default() };
+    let asked: String = input.chars().take(LISTED_TEXT_CHARS).collect();
+    let is_it = |run: &ListedRun| run.phase != Phase::Final && run.asked.as_ref() == Some(&asked);
+    let mut run = match agent.manage(newest).await?.runs.into_iter().find(is_it) {
+        Some(under_way) => under_way.run,
+        None => agent.manage(TryEndpoint { endpoint_id, input }).await?,
+    };
     let deadline = Instant::now() + RUN_TIMEOUT;
     while run.phase != Phase::Final && Instant::now() < deadline {
         let request = ShowRun { run_id: run.run_id, after: run.last_sequence, wait_s: RUN_WAIT_S };
@@ -447,8 +465,10 @@ impl QuickstartReport {
                 text += &format!("APP_KEY={key}\n");
             }
             None => {
-                text += "Its application has a key already, and a key is shown only when it is made: APP_KEY=dgk_…\n";
-                text += "For another one: deskgate key create NAME --app APP\n";
+                text += "Its application has a key already, and a key is shown only when it is made: put yours into APP_KEY.\n";
+                if let Some(app_id) = self.app_id {
+                    text += &format!("For another one: deskgate key create another --app {app_id}\n");
+                }
             }
         }
         if let Some(curl) = &self.curl {

@@ -12,7 +12,7 @@ use deskgate_protocol::Timestamp;
 use deskgate_program::visible;
 
 /// How many bytes of the log are read.
-const MAX_SCANNED_BYTES: u64 = 512 * 1024;
+pub(super) const MAX_SCANNED_BYTES: u64 = 512 * 1024;
 /// The length of a timestamp up to its seconds.
 const TIMESTAMP_BYTES: usize = "2026-01-31T00:00:00".len();
 /// The last lines that contain `filter`, with control characters made visible. Empty if the agent runs in the

@@ -9,6 +9,7 @@
 //! | [`offline`] | checks without an agent |
 //! | [`reserve`] | disk space that the agent holds back |
 //! | [`log`] | the end of the agent's log |
+//! | [`log_follower`] | that log while it is written |
 //! | [`bundle`] | the support bundle |
 //!
 //! A check reports its findings each time; the tracker keeps the time since when.
@@ -20,6 +21,7 @@ pub mod code;
 pub mod computer;
 pub mod line;
 pub mod log;
+pub mod log_follower;
 pub mod offline;
 pub mod reserve;
 pub mod services;

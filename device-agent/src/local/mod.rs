@@ -87,6 +87,7 @@ pub use crate::account::{AccountStatus, SignInPrompt};
 pub use crate::autostart;
 pub use crate::dispatcher::{GLANCE_TIMEOUT, UnfinishedMessage};
 pub use crate::health::bundle::{Bundle, of_disk};
+pub use crate::health::log_follower::LogFollower;
 pub use crate::health::{HealthProblem, HealthReport, ProblemCode, Severity};
 pub use crate::link::{ConnectStage, HostKeys};
 pub use crate::power::AwakeStatus;

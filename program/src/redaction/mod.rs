@@ -3,6 +3,7 @@
 //! Neither program writes secrets into its log; this is a second safeguard where logs are shown or sent. What is known to
 //! be a secret is taken out of others' words in `known`.
 
+mod identifiers;
 mod known;
 
 use deskgate_protocol::secret::SecretKind;
@@ -108,24 +109,20 @@ fn word_of(word: &str, before: &str) -> String {
         .into_iter()
         .filter(|name| is_read(name))
         .find_map(|name| Some(word.find(&format!("{name}="))? + name.len() + 1));
-    // The value of a field of a log, without its name.
-    let is_name =
-        |name: &str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    let value =
-        word.split_once('=').filter(|(name, value)| is_name(name) && !value.is_empty()).map_or(word, |field| field.1);
     match coded {
         Some(at) if word.len() - at >= MIN_SECRET_CHARS => format!("{}{REPLACEMENT_TEXT}", &word[..at]),
         _ if told && word.len() >= MIN_SECRET_CHARS => REPLACEMENT_TEXT.to_owned(),
-        _ if is_long(value) && !before.ends_with("SHA256:") => {
-            format!("{}{REPLACEMENT_TEXT}", &word[..word.len() - value.len()])
-        }
+        _ if is_long(word) && !before.ends_with("SHA256:") => REPLACEMENT_TEXT.to_owned(),
         _ => word.to_owned(),
     }
 }
 
-/// Whether it is long base64 or hexadecimal, and no path.
+/// Whether it is long base64 or hexadecimal, and no path. Identifiers open nothing, so that they do not count.
 fn is_long(word: &str) -> bool {
-    word.len() >= MIN_OPAQUE_CHARS && !word.starts_with(['/', '~', '.']) && !word.contains("=/") && !word.contains('.')
+    word.len() - identifiers::length_of(word) >= MIN_OPAQUE_CHARS
+        && !word.starts_with(['/', '~', '.'])
+        && !word.contains("=/")
+        && !word.contains('.')
 }
 
 /// Removes the passwords from addresses: the part between the name and the host of `scheme://name:password@host`.
@@ -172,7 +169,7 @@ mod tests {
             (r#"{\"access_token\": \"canary-canary\/x\u002by\"}"#, r#"{\"access_token\": \"[removed]\"}"#),
             ("-----BEGIN OPENSSH", "[removed] OPENSSH"),
             ("b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAAB", "[removed]"),
-            ("secret=b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAAB", "secret=[removed]"),
+            ("secret=b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAAB", "[removed]"),
             ("token=canary-canary key=canary-canary", "token=[removed] key=[removed]"),
             ("invitation dgi_AAAAAAAAAAAA-_A", "invitation [removed]"),
         ] {

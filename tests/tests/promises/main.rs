@@ -30,6 +30,7 @@ mod health;
 mod host_keys;
 mod hostile_backups;
 mod keyring;
+mod log;
 mod mcp;
 mod models;
 mod notifications;

@@ -3,7 +3,8 @@
 use std::process::Command;
 
 use deskgate_tests::device::run;
-use deskgate_tests::{Folder, TestDevice};
+use deskgate_tests::{Folder, TestDevice, until};
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::text;
@@ -96,5 +97,62 @@ async fn what_is_there_is_used_and_a_step_that_fails_says_what_was_done() {
     device.cli(&["service", "enable", "papers"]).await.ok();
     device.cli(&["access", "pause"]).await.ok();
     assert_eq!(device.cli(&["quickstart", path]).await.exit, 1, "access is a question of its own");
+    device.cli(&["stop", "--now"]).await.ok();
+}
+
+#[tokio::test]
+async fn ctrl_c_shows_the_key_that_was_made_and_the_run_that_was_begun_is_not_begun_again() {
+    let (device, folder) = nothing();
+    let path = folder.path();
+    let path = path.to_str().expect("a plain name");
+    let script = folder.slow_answer(6_000, "late");
+    let command = ["quickstart", path, "--yes", "--provider", "scripted", "--model", &script];
+    let begun = device.begin_cli(&command);
+    let runs = async || device.cli(&["run", "list"]).await.value["runs"].as_array().map_or(0, Vec::len);
+    until("the first run", async || if runs().await == 1 { Ok(()) } else { Err(begun.log.all()) }).await;
+    begun.signal(Signal::INT);
+    begun.log.line(&["APP_KEY=dgk_"]).await;
+    let said = begun.log.own();
+    let key = said.lines().find(|line| line.starts_with("APP_KEY=")).expect("shown").to_owned();
+
+    let again = device.plain_cli(&command).await;
+    assert_eq!(again.exit, 0, "{}", again.stderr);
+    assert_eq!(runs().await, 1, "the same run: {}", again.stdout);
+    assert!(again.stdout.contains("late"), "{}", again.stdout);
+    // Every line that it prints works as it is.
+    let hint = again.stdout.lines().find_map(|line| line.split_once("deskgate key create ")).expect("a hint").1;
+    assert!(!again.stdout.contains('…'), "{}", again.stdout);
+    let arguments: Vec<_> = ["key", "create"].into_iter().chain(hint.split_whitespace()).collect();
+    device.cli(&arguments).await.ok();
+    let curl = again.stdout.lines().find(|line| line.starts_with("printf")).expect("a call");
+    text(&paste(&format!("{key}\n{curl}")).await, "/run_id");
+    device.cli(&["stop", "--now"]).await.ok();
+}
+
+#[tokio::test]
+async fn a_service_that_only_the_gateway_knows_to_be_unpublished_is_published_again() {
+    let (device, folder) = nothing();
+    let path = folder.path();
+    let path = path.to_str().expect("a plain name");
+    let made = device.cli(&["quickstart", path, "--yes"]).await.ok();
+    // The agent's memory is of a time before its owner unpublished the service.
+    device.cli(&["stop"]).await.ok();
+    let closed = async || {
+        let beside = device.home().join("deskgate.db-wal");
+        until("the database to be closed", async || if beside.exists() { Err("open".to_owned()) } else { Ok(()) })
+            .await;
+    };
+    closed().await;
+    let (database, before) = (device.home().join("deskgate.db"), device.folder().join("before.db"));
+    std::fs::copy(&database, &before).expect("copied");
+    device.cli(&["start"]).await.ok();
+    device.cli(&["service", "unpublish", text(&made, "/draft_id"), "--yes"]).await.ok();
+    device.cli(&["stop"]).await.ok();
+    closed().await;
+    std::fs::copy(&before, &database).expect("put back");
+    let again = device.cli(&["quickstart", path, "--yes"]).await.ok();
+    assert_eq!(text(&again, "/run/state"), "succeeded", "{again}");
+    assert!(again["done"].to_string().contains("is published"), "{again}");
+    assert_eq!(text(&again, "/endpoint_id"), text(&made, "/endpoint_id"));
     device.cli(&["stop", "--now"]).await.ok();
 }
