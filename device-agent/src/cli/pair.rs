@@ -21,7 +21,7 @@ pub(super) struct PairArgs {
     /// The line that the gateway's administrator gave you (dgi_…). Without it, it is asked for or read from standard input, and
     /// so stays out of the list of processes
     line: Option<String>,
-    /// Leave the waiting to the agent; see how far it is on the page Connection, or with: deskgate status
+    /// Leave the waiting to the agent; the page Connection shows how far it is
     #[arg(long)]
     no_wait: bool,
     /// Accept what that does to runs in progress of the present gateway: abandon-runs

@@ -73,4 +73,10 @@ async fn an_invitation_that_has_ended_opens_nothing_and_is_forgotten_later() {
     assert!(refusal(&ended, &key).is_some_and(|no| no.message.contains("expired")));
     assert!(matches!(refuse(store, id).await, Err(AnswerError::Over(InvitationState::Expired))));
     assert_eq!(store.forget_invitations().await.expect("forgotten"), 0, "it can be seen for a week");
+    for (age, forgotten) in [("6 days", 0), ("8 days", 1)] {
+        let older = format!("UPDATE invitations SET expires_at = now() - interval '{age}'");
+        test_store.database.execute(&older).await;
+        assert_eq!(store.forget_invitations().await.expect("forgotten"), forgotten, "{age} after its end");
+    }
+    assert!(store.invitation(id).await.expect("asked").is_none());
 }
