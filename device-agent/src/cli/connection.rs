@@ -16,7 +16,8 @@ use super::no_secret;
 use super::socket::{AgentClient, failure};
 use crate::local::{
     AcceptGateway, AccountStatus, AccountView, CancelSignIn, DiscardConnection, DropHostKeys, GetAccount,
-    GetConnection, GetHostKeys, HostKeysView, SaveConnection, SignIn, SignInPrompt, SignOut, TestConnection,
+    GetConnection, GetHostKeys, HostKeysView, LeftBehind, PreviewLeaving, SaveConnection, SignIn, SignInPrompt,
+    SignOut, TestConnection,
 };
 use crate::settings::{self, ConnectionEdit};
 use deskgate_program::visible;
@@ -125,6 +126,8 @@ pub(super) struct ConnectionSetArgs {
     /// Accept what that does to runs in progress: abandon-runs
     #[arg(long, value_name = "RISK")]
     accept_risk: Option<String>,
+    #[command(flatten)]
+    confirmation: Confirmation,
 }
 
 pub(super) async fn run(agent: AgentClient, command: ConnectionCommand, out: Output) -> Result<(), Failure> {
@@ -165,8 +168,20 @@ pub(super) async fn run(agent: AgentClient, command: ConnectionCommand, out: Out
             });
         }
         ConnectionCommand::Set(save) => {
-            let draft_only = save.draft;
-            let connection = agent.request(request(save)?).await?;
+            let (draft_only, confirmation) = (save.draft, save.confirmation);
+            let save = request(save)?;
+            if !draft_only {
+                let leaving = PreviewLeaving { mode: save.mode, edit: save.edit.clone() };
+                let left = agent.request(leaving).await?.filter(|left| left.applications > 0);
+                if let Some(left) = left {
+                    confirmation.confirm(&format!(
+                        "Go to another gateway? {} {}\nAccess is paused until you enable it there.",
+                        left.words(),
+                        LeftBehind::AFTERWARDS
+                    ))?;
+                }
+            }
+            let connection = agent.request(save).await?;
             out.result("connection/1", &connection, || match draft_only {
                 true => "The draft is kept. Nothing else changed.".to_owned(),
                 false => format!("Active: {} mode. See: deskgate status", connection.mode),

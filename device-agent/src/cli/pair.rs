@@ -10,7 +10,7 @@ use deskgate_program::output::Output;
 use deskgate_program::{terminal, visible};
 
 use super::socket::AgentClient;
-use crate::local::{CancelPairing, GetPairing, InvitationView, Pair, PairingView, ReadInvitation};
+use crate::local::{CancelPairing, GetPairing, InvitationView, LeftBehind, Pair, PairingView, ReadInvitation};
 
 /// How often the agent is asked how far it is.
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
@@ -88,14 +88,17 @@ fn ask_for_line() -> Result<String, Failure> {
 }
 
 fn question(invitation: &InvitationView) -> String {
-    let InvitationView { ssh_address, host_key, ssh_user, control_socket, expires_at, changes_mode } = invitation;
+    let InvitationView { ssh_address, host_key, ssh_user, control_socket, expires_at, changes_mode, leaves } =
+        invitation;
     let mode = match changes_mode {
         true => "\n  This device leaves its present gateway, and access is paused until you enable it again.",
         false => "",
     };
+    let left = leaves.filter(|left| !left.is_nothing());
+    let left = left.map(|left| format!("\n  {} {}", left.words(), LeftBehind::AFTERWARDS)).unwrap_or_default();
     format!(
         "Pair this device with this gateway?\n  address     {}\n  host key    {host_key}\n  account     {}\n  socket      {}\n  good until  \
-         {expires_at}{mode}",
+         {expires_at}{mode}{left}",
         visible::line(ssh_address),
         visible::line(ssh_user),
         visible::line(control_socket)

@@ -93,5 +93,5 @@ pub fn disabled_callbacks(callbacks: &[Callback]) -> Vec<Finding> {
 /// The management pages are missing.
 pub fn missing_pages() -> Finding {
     let text = "No port of 127.0.0.1 was free for them when the agent started. The command line works.";
-    Finding::new(ProblemCode::PagesDown, text, "See the agent's log, and start it again: deskgate stop, deskgate start")
+    Finding::new(ProblemCode::PagesDown, text, "See the agent's log, and start it again: deskgate restart")
 }

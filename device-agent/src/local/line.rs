@@ -196,7 +196,7 @@ impl RequestHandler {
         Ok(())
     }
 
-    fn in_hand(&self) -> usize {
+    pub(super) fn in_hand(&self) -> usize {
         self.active_connection.borrow().as_ref().map_or(0, |active| active.dispatcher.status().runs.len())
     }
 

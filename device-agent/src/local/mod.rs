@@ -27,6 +27,7 @@
 //! | `error_reply` | errors as replies |
 //! | [`notices`] | shows a notification for each call that waits |
 //! | [`queueing`] | what a run waits for that this device could execute |
+//! | [`leaving`] | what stays behind when the device goes to another gateway |
 //! | [`pairing`] | pairing by an invitation, in the background |
 //! | [`pending_decisions`] | decisions that can still be undone |
 //! | [`opener`] | opens the pages in the person's browser |
@@ -51,6 +52,7 @@ pub mod health;
 pub mod health_memory;
 mod keys;
 pub mod launch;
+pub mod leaving;
 mod line;
 pub mod mcp;
 pub mod notices;
@@ -109,6 +111,7 @@ pub use find::{Find, HitKind, SearchHit, SearchResults};
 use handler::RequestHandler;
 pub use health::{GetHealth, GetLog, IgnoreDuration, IgnoreProblem, MakeBundle};
 pub use health_memory::HealthMonitor;
+pub use leaving::{GetBelongings, LeftBehind, PreviewLeaving};
 pub use mcp::{
     AcceptMcpTools, CancelMcpSignIn, ChangedMcpServer, GetMcpSignIn, ListMcpServers, LookAtMcpServer, RemoveMcpServer,
     RemovedMcpServer, ReviewMcpServers, SetMcpServer, SignInMcpServer, SignOutMcpServer,
@@ -164,6 +167,10 @@ request::requests! {
     DropHostKeys;
     /// Take another gateway at the connection's address for the known one.
     AcceptGateway;
+    /// What stays behind at the present gateway if a mode's draft became active.
+    PreviewLeaving;
+    /// What belongs to the present gateway.
+    GetBelongings;
     /// Where an invitation leads.
     ReadInvitation;
     /// Pair this device by an invitation.

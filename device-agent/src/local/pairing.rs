@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::SaveConnection;
 use super::error_reply::{invalid, refused};
 use super::handler::RequestHandler;
 use super::reply::{ErrorReply, Requester};
 use super::request::TypedRequest;
+use super::{LeftBehind, PreviewLeaving, SaveConnection};
 use crate::link::pairing::{self, Paired};
 use crate::link::{LinkError, Ssh};
 use crate::settings::{ConnectionEdit, ConnectionSettings, Mode, Remote};
@@ -32,11 +32,12 @@ pub struct ReadInvitation {
 impl TypedRequest for ReadInvitation {
     type Response = InvitationView;
 
-    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<InvitationView, ErrorReply> {
+    async fn answer(self, handler: &RequestHandler, asker: Requester) -> Result<InvitationView, ErrorReply> {
         let invitation = read(&self.line)?;
         let connection = handler.connection().await?;
         let changes_mode = connection.mode != Mode::Remote;
-        Ok(InvitationView { changes_mode, ..InvitationView::of(&invitation) })
+        let leaves = PreviewLeaving { mode: Mode::Remote, edit: fields(&invitation) }.answer(handler, asker).await?;
+        Ok(InvitationView { changes_mode, leaves, ..InvitationView::of(&invitation) })
     }
 }
 
@@ -109,12 +110,14 @@ pub struct InvitationView {
     pub expires_at: Timestamp,
     /// Whether the active mode is another one, so that access pauses.
     pub changes_mode: bool,
+    /// What stays behind at the present gateway, if this is another one.
+    pub leaves: Option<LeftBehind>,
 }
 
 impl InvitationView {
     fn of(invitation: &Invitation) -> Self {
         let Invitation { expires_at, ssh_address, host_key, ssh_user, control_socket, .. } = invitation.clone();
-        Self { ssh_address, host_key, ssh_user, control_socket, expires_at, changes_mode: false }
+        Self { ssh_address, host_key, ssh_user, control_socket, expires_at, changes_mode: false, leaves: None }
     }
 }
 

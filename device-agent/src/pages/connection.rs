@@ -20,9 +20,9 @@ use super::qr_code::QrImage;
 use super::{PageError, Pages};
 use crate::local::{
     AccountStatus, AccountView, CancelPairing, CancelSignIn, ConnectStage, ConnectionTestResult, DiscardConnection,
-    DropHostKeys, ErrorReply, ErrorReplyCode, GetAccount, GetConnection, GetHostKeys, GetIdentity, GetPairing,
-    GetSettings, HostKeys, HostKeysView, LineView, ListServices, Pair, PairingView, SaveConnection, SignIn,
-    SignInPrompt, SignOut, TestConnection,
+    DropHostKeys, ErrorReply, ErrorReplyCode, GetAccount, GetBelongings, GetConnection, GetHostKeys, GetIdentity,
+    GetPairing, GetSettings, HostKeys, HostKeysView, LeftBehind, LineView, ListServices, Pair, PairingView,
+    PreviewLeaving, SaveConnection, SignIn, SignInPrompt, SignOut, TestConnection,
 };
 use crate::settings::{ConnectionEdit, ConnectionSettings, Mode};
 
@@ -70,8 +70,8 @@ struct ConnectionPage {
     token_saved: bool,
     token_draft: bool,
     pairing: PairingView,
-    /// How many runs a pairing would leave behind.
-    runs_left: usize,
+    /// What a pairing would leave behind.
+    left: LeftBehind,
 }
 
 impl ConnectionPage {
@@ -90,11 +90,10 @@ impl ConnectionPage {
         let saved = |name: &str| secrets.iter().any(|place| place.saved && place.path.ends_with(name));
         let mode = mode.unwrap_or(connection.mode);
         let pairing = handler.request(GetPairing {}).await?;
-        let work = frame.status.as_ref().and_then(|status| status.work.runs.as_array());
-        let runs_left = work.map_or(0, Vec::len);
+        let left = handler.request(GetBelongings {}).await?;
         Ok(Self {
             pairing,
-            runs_left,
+            left,
             hops: hops::of(&frame, &services.unwrap_or_default()),
             frame,
             mode,
@@ -389,8 +388,7 @@ async fn pressed(pages: &Pages, mode: Mode, fields: &FormFields) -> Result<FormO
         return Ok(FormOutcome::At(cancelled(pages, mode, fields).await?));
     }
     // The typed values are kept as a draft in any case, also when another mode is looked at.
-    let connection =
-        handler.request(save(mode, edit(mode, fields), fields.filled("control-token"), true, false)).await?;
+    handler.request(save(mode, edit(mode, fields), fields.filled("control-token"), true, false)).await?;
     match fields.get("do") {
         to if to.strip_prefix("to-").and_then(self::mode).is_some() => {
             return Ok(FormOutcome::At(format!("/connection?mode={}", to.trim_start_matches("to-"))));
@@ -416,7 +414,7 @@ async fn pressed(pages: &Pages, mode: Mode, fields: &FormFields) -> Result<FormO
         "test" => return Ok(FormOutcome::Tested(handler.request(TestConnection { mode }).await?)),
         _ => {}
     }
-    if leaves_runs(pages, &connection, mode).await > 0 {
+    if leaves(pages, mode).await.is_some() {
         return Ok(FormOutcome::At(format!("/connection/abandon?mode={mode}")));
     }
     handler.request(save(mode, ConnectionEdit::default(), None, false, false)).await?;
@@ -455,14 +453,10 @@ fn save(
     SaveConnection { mode, edit, control_token, draft_only, abandon_runs }
 }
 
-/// How many active runs saving a mode's draft would cut off.
-async fn leaves_runs(pages: &Pages, connection: &ConnectionSettings, mode: Mode) -> usize {
-    let mut saved = connection.clone();
-    if saved.save(mode).is_err() || saved.same_gateway(connection) {
-        return 0;
-    }
-    let status = pages.handler().request(crate::local::GetStatus {}).await.ok();
-    status.and_then(|status| Some(status.work.runs.as_array()?.len())).unwrap_or(0)
+/// What a mode's draft leaves behind, if it leads to another gateway.
+async fn leaves(pages: &Pages, mode: Mode) -> Option<LeftBehind> {
+    let leaving = PreviewLeaving { mode, edit: ConnectionEdit::default() };
+    pages.handler().request(leaving).await.ok().flatten().filter(|left| !left.is_nothing())
 }
 
 /// The page again, with the submitted values.
@@ -489,10 +483,21 @@ fn chosen(fields: &FormFields) -> Result<Mode, ErrorReply> {
 struct AbandonQuestion {
     frame: Frame,
     mode: Mode,
-    runs: usize,
+    left: Option<LeftBehind>,
 }
 
-/// `GET /connection/abandon`: the question before runs are cut off.
+impl AbandonQuestion {
+    fn runs(&self) -> u32 {
+        self.left.map_or(0, |left| left.runs)
+    }
+
+    /// What belongs to the present gateway.
+    fn belongs(&self) -> Option<String> {
+        self.left.filter(|left| left.applications > 0).map(|left| left.words())
+    }
+}
+
+/// `GET /connection/abandon`: the question before another gateway is gone to.
 pub(super) async fn ask_abandon(
     State(pages): State<Pages>,
     visitor: Visitor,
@@ -500,12 +505,12 @@ pub(super) async fn ask_abandon(
 ) -> Result<Response, PageError> {
     let connection = pages.handler().request(GetConnection {}).await?;
     let mode = mode(&place.mode).unwrap_or(connection.mode);
-    let runs = leaves_runs(&pages, &connection, mode).await;
+    let left = leaves(&pages, mode).await;
     let frame = Frame::new(&pages, &visitor, Section::Connection, "Leave the present gateway?").await;
-    Ok(super::html(StatusCode::OK, &AbandonQuestion { frame, mode, runs }))
+    Ok(super::html(StatusCode::OK, &AbandonQuestion { frame, mode, left }))
 }
 
-/// `POST /connection/abandon`: puts the draft in force, and abandons runs.
+/// `POST /connection/abandon`: makes the draft active, and leaves behind what belongs to the present gateway.
 pub(super) async fn abandon(
     State(pages): State<Pages>,
     visitor: Visitor,

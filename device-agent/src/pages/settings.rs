@@ -103,7 +103,7 @@ impl SettingsPage {
     fn label(field: &str) -> &'static str {
         match field {
             "device-name" => "Name of this computer",
-            "slots" => "Runs at once",
+            "slots" => "Slots",
             "pages-port" => "Port of these pages",
             "keep-awake" => "Kept awake during runs",
             "secrets" => "Secrets",

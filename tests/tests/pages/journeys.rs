@@ -43,6 +43,30 @@ async fn each_mode_of_the_connection_keeps_its_own_draft_and_another_mode_pauses
     judge.sentence(4);
 }
 
+#[tokio::test]
+async fn another_mode_says_in_numbers_what_stays_behind_before_it_becomes_active() {
+    let Some(browser) = Browser::start().await else { return };
+    let device = TestDevice::built_in().await;
+    device.cli(&["app", "create", "shop"]).await.ok();
+    let page = browser.signed_in(&device).await;
+    let mut judge = AccessibilityChecker::of("leaving");
+    page.goto("/connection?mode=remote").await;
+    page.wait_for_visible("#pair >> text=1 application and 1 key belong to the built-in gateway").await;
+    remote(&page).await;
+    page.click("button >> text=Save >> nth=0").await;
+    page.wait_for_visible("h1 >> text=Go to another gateway?").await;
+    page.wait_for_visible("text=1 application and 1 key belong to the built-in gateway").await;
+    judge.judge(&page, "question").await;
+    page.click("text=Cancel").await;
+    page.wait_for_visible("#ssh-address").await;
+    assert_eq!(device.status().await["mode"], "builtin");
+    assert_eq!(page.evaluate("document.querySelector('#ssh-address').value").await, json!("127.0.0.1:9"));
+    page.click("button >> text=Save >> nth=0").await;
+    page.click("text=Save, and go there").await;
+    page.wait_for_visible("header >> text=Remote gateway").await;
+    judge.sentence(1);
+}
+
 /// Fills the form of a remote gateway at an address without a server.
 async fn remote(page: &BrowserPage) {
     page.fill("#ssh-address", "127.0.0.1:9").await;
@@ -59,6 +83,14 @@ async fn drafts_are_kept_apart(page: &BrowserPage) {
     page.click("text=Save draft").await;
     page.wait_for_visible("[role=status] >> text=The draft is kept").await;
     assert_eq!(page.count(".tabs .chip >> text=draft").await, 2);
+    // What was typed and not saved is a draft too, once another mode is looked at.
+    page.fill("#ssh-user", "typed").await;
+    page.click(".tabs >> text=Hosted").await;
+    page.wait_for_visible("#gateway-address").await;
+    page.click(".tabs >> text=Remote").await;
+    page.wait_for_visible("#ssh-user").await;
+    assert_eq!(page.evaluate("document.querySelector('#ssh-user').value").await, json!("typed"));
+    page.fill("#ssh-user", "deskgate").await;
     page.click(".tabs >> text=Built-in").await;
     page.wait_for_visible("#listen").await;
     assert_eq!(page.evaluate("document.querySelector('#listen').value").await, json!("127.0.0.1:18080"));

@@ -33,6 +33,28 @@ async fn removing_a_provider_or_a_server_and_revoking_a_key_ask_with_what_they_a
 }
 
 #[tokio::test]
+async fn another_mode_asks_with_what_belongs_to_the_present_gateway() {
+    let device = TestDevice::built_in().await;
+    let file = device.folder().join("token");
+    std::fs::write(&file, ControlToken::generate().reveal()).expect("written");
+    let pin = "SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU";
+    let file = file.to_str().expect("a plain name");
+    let set = ["connection", "set", "--mode", "remote", "--ssh-address", "127.0.0.1:9", "--host-key", pin];
+    let set = [&set[..], &["--token-file", file]].concat();
+    device.cli(&["app", "create", "shop"]).await.ok();
+    let asked = device.cli(&set).await;
+    assert!(asked.exit == 1, "{}", asked.stderr);
+    for part in ["1 application and 1 key belong to the built-in gateway", "deskgate service move", "no changes made"] {
+        assert!(asked.stderr.contains(part), "{part}: {}", asked.stderr);
+    }
+    assert_eq!(device.status().await["mode"], "builtin");
+    device.cli(&[&set[..], &["--yes"]].concat()).await.ok();
+    assert_eq!(device.status().await["mode"], "remote");
+    // Nothing is asked where nothing stays behind: back to where it all is.
+    device.cli(&["connection", "set", "--mode", "builtin"]).await.ok();
+}
+
+#[tokio::test]
 async fn one_of_our_own_secrets_is_named_where_a_key_of_others_belongs() {
     let (device, folder) = (TestDevice::built_in().await, Folder::new());
     let token = ControlToken::generate();

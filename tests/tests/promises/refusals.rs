@@ -40,8 +40,8 @@ async fn an_unknown_device_is_not_let_in_and_learns_how_to_be_paired() {
     let invitation = friend.pair(&gateway, &[]).await;
     let mut stranger = TestDevice::for_remote().await;
     stranger.connect(gateway.ssh(), &invitation, &gateway.control_token_file()).await.ok();
-    let why = because(&stranger, "identity export").await;
-    assert!(why.contains("admin device add"), "{why}");
+    let why = because(&stranger, "`deskgate pair`").await;
+    assert!(why.contains("deskgate identity renew --accept-risk=lose-pairing"), "{why}");
     assert_eq!(gateway.log().count(&["device connected"]), 0);
     assert_eq!(gateway.admin(&["device", "list"]).await.ok()["devices"].as_array().map(Vec::len), Some(1));
 }
