@@ -264,8 +264,7 @@ impl RequestHandler {
         if !connected {
             memory.gateway = None;
         } else if !memory.gateway.as_ref().is_some_and(|(at, _)| young(at)) {
-            memory.gateway =
-                self.ask_gateway(&services, &there, &mut memory).await.map(|found| (Instant::now(), found));
+            memory.gateway = self.ask_gateway(services, there, &mut memory).await.map(|found| (Instant::now(), found));
         }
     }
 
