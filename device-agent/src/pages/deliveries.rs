@@ -16,7 +16,7 @@ use serde::Deserialize;
 use super::auth::Visitor;
 use super::fields::{FormFields, older};
 use super::frame::{Frame, Section};
-use super::labels::{Shape, TimeLabel};
+use super::labels::{DurationText, Shape, TimeLabel};
 use super::overview::Names;
 use super::{PageError, Pages};
 use crate::local::ErrorReplyCode;
@@ -172,6 +172,65 @@ struct DeliveryPage {
     frame: Frame,
     row: DeliveryRow,
     attempts: Vec<AttemptRow>,
+}
+
+/// The width of the picture of attempts, in its own units.
+const PICTURE_WIDTH: i64 = 600;
+/// A narrower bar could not be seen.
+const MIN_BAR_WIDTH: i64 = 4;
+
+/// One attempt in the picture, or the next one.
+struct AttemptBar {
+    class: &'static str,
+    x: i64,
+    width: i64,
+}
+
+impl DeliveryPage {
+    /// From the queueing to the last thing that happened or will happen.
+    fn span(&self) -> (i64, i64) {
+        let at = |time: Timestamp| time.0.as_millisecond();
+        let from = at(self.row.delivery().created_at);
+        let ends =
+            self.attempts.iter().map(|row| at(row.attempt.started_at) + row.attempt.duration_ms.map_or(0, i64::from));
+        let to = ends.chain(self.row.delivery().next_attempt_at.map(at)).max().unwrap_or(from);
+        (from, to.max(from + 1))
+    }
+
+    /// The attempts where they stand in time.
+    fn bars(&self) -> Vec<AttemptBar> {
+        let (from, to) = self.span();
+        let room = PICTURE_WIDTH - MIN_BAR_WIDTH;
+        let place = |at: i64| (at - from).clamp(0, to - from) * room / (to - from);
+        let bar = |row: &AttemptRow| {
+            let began = row.attempt.started_at.0.as_millisecond();
+            let width = row.attempt.duration_ms.map_or(0, |ms| i64::from(ms) * room / (to - from)).max(MIN_BAR_WIDTH);
+            let x = place(began);
+            AttemptBar { class: row.shape().class(), x, width: width.min(PICTURE_WIDTH - x) }
+        };
+        let next = self.row.delivery().next_attempt_at.filter(|_| !self.attempts.is_empty());
+        let next =
+            next.map(|at| AttemptBar { class: "waiting", x: place(at.0.as_millisecond()), width: MIN_BAR_WIDTH });
+        self.attempts.iter().map(bar).chain(next).collect()
+    }
+
+    /// How long it is, for people.
+    fn length(&self) -> DurationText {
+        let (from, to) = self.span();
+        DurationText((to - from) / 1000)
+    }
+
+    /// The picture in words.
+    fn sentence(&self) -> String {
+        let good = self.attempts.iter().filter(|row| row.shape() == Shape::Good).count();
+        let next = if self.row.delivery().next_attempt_at.is_some() { ", and the next one is to come" } else { "" };
+        let all = self.attempts.len();
+        format!(
+            "{all} {} in {}, {good} of them taken{next}",
+            if all == 1 { "attempt" } else { "attempts" },
+            self.length()
+        )
+    }
 }
 
 /// One attempt in the table.

@@ -35,11 +35,25 @@ const SETTINGS_FIELDS: &[&str] = &[
     "keep-log",
 ];
 
-/// What was just done.
+/// The sections in their order: where each stands, what it is called, and by which other words it is found.
+const SECTIONS: [(&str, &str, &str); 8] = [
+    ("computer", "This computer", "name device slots runs at once theme dark light awake sleep port pages"),
+    ("autostart", "Start at login", "autostart systemd boot begin"),
+    ("notifications", "Notifications", "desktop approvals decision details tell"),
+    ("models", "Models and tools", "provider api key mcp server"),
+    ("secrets", "Secrets", "keys keyring files mode password token"),
+    ("retention", "Retention", "keep days delete runs conversations journal tool calls log"),
+    ("browsers", "Browsers", "sign out session sign in"),
+    ("about", "Version and updates", "version update upgrade telemetry"),
+];
+
+/// What was just done, and what is looked for.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct SettingsQuery {
     #[serde(default)]
     said: String,
+    #[serde(default)]
+    q: String,
 }
 
 #[derive(Template)]
@@ -50,6 +64,8 @@ struct SettingsPage {
     fields: FormFields,
     wrong: FormErrors,
     said: Option<&'static str>,
+    /// What is looked for; empty: all is shown.
+    wanted: String,
     /// The error, if the state is unknown.
     autostart: Result<autostart::AutostartState, String>,
     notifications: Notifications,
@@ -75,7 +91,34 @@ impl SettingsPage {
         ]);
         let kept = settings.keep.parts().map(|(name, days)| field(name, days.to_string()));
         let fields = FormFields([fields.0, kept.to_vec()].concat());
-        Ok(Self { frame, settings, fields, wrong: FormErrors::default(), said: None, autostart, notifications })
+        Ok(Self {
+            frame,
+            settings,
+            fields,
+            wrong: FormErrors::default(),
+            said: None,
+            wanted: String::new(),
+            autostart,
+            notifications,
+        })
+    }
+
+    /// The sections that have all words that are looked for, or begin with one.
+    fn sections(&self) -> Vec<(&'static str, &'static str)> {
+        let wanted: Vec<_> = self.wanted.split_whitespace().map(str::to_lowercase).collect();
+        let has = |title: &str, words: &str| {
+            let all = format!("{title} {words}").to_lowercase();
+            wanted.iter().all(|wanted| all.split_whitespace().any(|word| word.starts_with(wanted.as_str())))
+        };
+        SECTIONS
+            .into_iter()
+            .filter(|(_, title, words)| has(title, words))
+            .map(|(place, title, _)| (place, title))
+            .collect()
+    }
+
+    fn shows(&self, section: &str) -> bool {
+        self.sections().iter().any(|(place, _)| *place == section)
     }
 
     fn themes(&self) -> [(Theme, &'static str, bool); 3] {
@@ -164,7 +207,7 @@ pub(super) async fn show(
         _ => None,
     };
     let page = SettingsPage::new(&pages, &visitor).await?;
-    Ok(super::html(StatusCode::OK, &SettingsPage { said, ..page }))
+    Ok(super::html(StatusCode::OK, &SettingsPage { said, wanted: place.q, ..page }))
 }
 
 /// `POST /settings`

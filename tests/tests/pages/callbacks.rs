@@ -50,6 +50,7 @@ async fn a_callback_is_set_tested_and_what_failed_is_sent_again() {
     page.wait_for_visible("#attempts >> text=DNS lookup failed").await;
     let listed = device.cli(&["delivery", "list"]).await.ok();
     assert_eq!(text(&listed, "/deliveries/0/type"), "webhook.test");
+    assert_eq!(page.count("#attempts svg.timeline rect.failed").await, 1, "the attempt stands where it was in time");
     page.click("text=Send again…").await;
     page.wait_for_visible("dialog[open] >> text=with the same event ID").await;
     page.click("dialog button >> text=Send again").await;

@@ -151,6 +151,16 @@ async fn settings_are_kept_and_a_problem_of_health_comes_goes_and_comes_back_by_
 
 async fn settings(page: &BrowserPage, judge: &mut AccessibilityChecker) {
     page.goto("/settings").await;
+    page.fill("#q", "delete days").await;
+    page.press("Enter").await;
+    page.wait_for_hidden("#about").await;
+    assert_eq!((page.count("#retention").await, page.count(".rail li").await), (1, 1));
+    page.fill("#q", "no such words").await;
+    page.press("Enter").await;
+    page.wait_for_visible("text=No setting has these words").await;
+    judge.judge(page, "settings-nothing-found").await;
+    page.click("main >> text=Show all >> nth=0").await;
+    page.wait_for_visible("#about").await;
     page.fill("#device-name", "The office desk").await;
     page.fill("#slots", "a few").await;
     page.tick("input[name=theme][value=dark]", true).await;
