@@ -128,6 +128,11 @@ impl ConnectionPage {
         self.mode == Mode::Remote
     }
 
+    /// Whether an invitation is the main way: no server was entered yet.
+    fn pairs_first(&self) -> bool {
+        self.remote() && self.connection.saved.remote.ssh_address.is_empty()
+    }
+
     fn hosted(&self) -> bool {
         self.mode == Mode::Hosted
     }
