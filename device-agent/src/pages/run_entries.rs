@@ -100,11 +100,6 @@ impl CallRow {
         }
     }
 
-    /// Whether it waits for a decision.
-    pub(super) fn waits(&self) -> bool {
-        self.request.as_ref().is_some_and(ApprovalCard::waits)
-    }
-
     /// The identifier in the run, if the device kept the call.
     pub(super) fn kept_as(&self) -> Option<&str> {
         self.record.as_ref().map(|record| record.call_id.as_str())
@@ -139,8 +134,16 @@ impl CallRow {
 
 /// What stands together in the page.
 pub(super) enum RunTurn<'a> {
-    /// What the assistant said, and the tools that it called then.
-    Assistant { message_id: &'a str, said: Option<&'a str>, at: Timestamp, calls: Vec<&'a CallRow> },
+    /// What the assistant said and did then.
+    Assistant {
+        message_id: &'a str,
+        said: Option<&'a str>,
+        at: Timestamp,
+        /// The tool calls that wait for nobody.
+        calls: Vec<&'a CallRow>,
+        /// The requests that wait for a decision: each stands for its call, which is not told twice.
+        asked: Vec<&'a ApprovalCard>,
+    },
     /// Something happened to the run.
     Noted { text: &'static str, at: Timestamp },
 }
@@ -148,16 +151,21 @@ pub(super) enum RunTurn<'a> {
 /// The entries with the calls beside what was said before them.
 pub(super) fn turns(entries: &[RunEntry]) -> Vec<RunTurn<'_>> {
     let mut turns = Vec::new();
+    let turn = |message_id, said, at| RunTurn::Assistant { message_id, said, at, calls: Vec::new(), asked: Vec::new() };
     for entry in entries {
         match entry {
-            RunEntry::Said { message_id, text, at } => {
-                turns.push(RunTurn::Assistant { message_id, said: Some(text), at: *at, calls: Vec::new() });
-            }
+            RunEntry::Said { message_id, text, at } => turns.push(turn(message_id.as_str(), Some(text.as_str()), *at)),
             RunEntry::Noted { text, at } => turns.push(RunTurn::Noted { text, at: *at }),
-            RunEntry::Called(call) => match turns.last_mut() {
-                Some(RunTurn::Assistant { calls, .. }) => calls.push(call),
-                _ => turns.push(RunTurn::Assistant { message_id: "", said: None, at: call.at, calls: vec![call] }),
-            },
+            RunEntry::Called(call) => {
+                if !matches!(turns.last(), Some(RunTurn::Assistant { .. })) {
+                    turns.push(turn("", None, call.at));
+                }
+                let Some(RunTurn::Assistant { calls, asked, .. }) = turns.last_mut() else { continue };
+                match call.request.as_ref().filter(|card| card.waits()) {
+                    Some(card) => asked.push(card),
+                    None => calls.push(call),
+                }
+            }
         }
     }
     turns

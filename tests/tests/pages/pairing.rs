@@ -53,7 +53,7 @@ async fn one_paste_and_one_confirmation_pair_a_computer_while_the_page_stays_ope
 async fn a_waiting_pairing_is_stopped_on_the_page_and_a_refusal_is_told_there() {
     let Some(browser) = Browser::start().await else { return };
     let postgres = Postgres::shared().await;
-    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let mut gateway = GatewayProcess::start(&postgres, &[]).await;
     let device = TestDevice::for_remote().await;
     let page = browser.signed_in(&device).await;
     let invited = gateway.admin(&["device", "invite"]).await.ok();
@@ -71,4 +71,15 @@ async fn a_waiting_pairing_is_stopped_on_the_page_and_a_refusal_is_told_there() 
     let code = page.text("#short-code").await;
     gateway.admin(&["device", "refuse", &code]).await.ok();
     page.wait_for_visible("#pairing >> text=refused this invitation").await;
+    let mut judge = AccessibilityChecker::of("pairing-in-trouble");
+    judge.judge(&page, "refused").await;
+
+    // Nobody answers there: it is dialled until the invitation expires.
+    let invited = gateway.admin(&["device", "invite"]).await.ok();
+    gateway.kill_9();
+    page.fill("#invitation", text(&invited, "/line")).await;
+    page.click("#pair button >> text=Pair").await;
+    page.wait_for_visible("#pairing >> text=The invitation expires").await;
+    judge.judge(&page, "dialling").await;
+    judge.sentence(2);
 }
