@@ -13,7 +13,7 @@ use deskgate_protocol::management::{
     Application, ApplicationState, Day, DurationStats, GetOverview, ListApplications, ListRuns, ListedRun,
     MESSAGE_TEXT_CHARS, Overview as Numbers,
 };
-use deskgate_protocol::run::{Run, RunState};
+use deskgate_protocol::run::{Phase, Run, RunState};
 use serde::Deserialize;
 
 use super::approvals::ApprovalCard;
@@ -24,7 +24,7 @@ use super::hops::{self, Hop};
 use super::labels::{self, CountLabel, DurationText, RunStateLabel, Shape, SpanLabel, TimeLabel};
 use super::plot::Plot;
 use super::tiles::Tile;
-use super::{PageError, Pages};
+use super::{PageError, Pages, markdown};
 use crate::local::{
     BudgetScope, ListApprovals, ListQueueReasons, ListServices, ListStandings, MonthSpending, QueueReason,
     ServiceStanding, ShowSpending,
@@ -150,6 +150,26 @@ pub(super) struct RunRow {
 }
 
 impl RunRow {
+    /// Whether it has its outcome.
+    pub(super) fn ended(&self) -> bool {
+        self.run.phase == Phase::Final
+    }
+
+    /// What was asked, whole.
+    pub(super) fn input(&self) -> Option<&str> {
+        self.run.input.as_ref().map(|input| input.text.as_str())
+    }
+
+    /// The answer, as HTML.
+    pub(super) fn result(&self) -> Option<String> {
+        self.run.result.as_ref().map(|result| markdown::html(&result.text))
+    }
+
+    /// What its caller is told about its failure.
+    pub(super) fn error(&self) -> Option<&str> {
+        self.run.error.as_ref().map(|error| error.message.as_str())
+    }
+
     /// The runs that it waits for, if they are of its own service.
     pub(super) fn ahead(&self) -> &[RunId] {
         match &self.waits_for {

@@ -199,10 +199,6 @@ impl RunDetailPage {
         &self.row.run
     }
 
-    fn ended(&self) -> bool {
-        self.run().phase == Phase::Final
-    }
-
     /// How many of its newest events did not fit into the gateway's reply.
     fn events_left_out(&self) -> u64 {
         let shown = self.steps.last().map_or(0, |step| step.event.sequence);
@@ -215,19 +211,6 @@ impl RunDetailPage {
 
     fn turns(&self) -> Vec<RunTurn<'_>> {
         run_entries::turns(&self.entries)
-    }
-
-    fn input(&self) -> Option<&str> {
-        self.run().input.as_ref().map(|input| input.text.as_str())
-    }
-
-    /// The answer, as HTML.
-    fn result(&self) -> Option<String> {
-        self.run().result.as_ref().map(|result| markdown::html(&result.text))
-    }
-
-    fn error(&self) -> Option<&str> {
-        self.run().error.as_ref().map(|error| error.message.as_str())
     }
 }
 

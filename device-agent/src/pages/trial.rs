@@ -3,7 +3,7 @@
 use askama::Template;
 use deskgate_protocol::ids::{EndpointId, RunId};
 use deskgate_protocol::management::{RunDetail, ShowRun};
-use deskgate_protocol::run::{Phase, Run};
+use deskgate_protocol::run::Run;
 
 use super::approvals::{ApprovalCard, DECIDED_ON_TRIAL, UndoableDecision};
 use super::auth::Visitor;
@@ -67,24 +67,7 @@ impl Trial {
         &self.row.run
     }
 
-    fn ended(&self) -> bool {
-        self.run().phase == Phase::Final
-    }
-
     fn turns(&self) -> Vec<RunTurn<'_>> {
         run_entries::turns(&self.entries)
-    }
-
-    fn input(&self) -> Option<&str> {
-        self.run().input.as_ref().map(|input| input.text.as_str())
-    }
-
-    /// The answer, as HTML.
-    fn result(&self) -> Option<String> {
-        self.run().result.as_ref().map(|result| markdown::html(&result.text))
-    }
-
-    fn error(&self) -> Option<&str> {
-        self.run().error.as_ref().map(|error| error.message.as_str())
     }
 }
