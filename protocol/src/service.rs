@@ -35,6 +35,9 @@ pub struct EndpointDevice {
     pub last_seen_at: Option<Timestamp>,
 }
 
+/// The version of runs of a draft: its owner tries it before it is published. Published versions are counted from 1.
+pub const DRAFT_VERSION: u32 = 0;
+
 /// The length limits of names and descriptions, in characters.
 pub const MAX_NAME_CHARS: usize = 100;
 /// See [`MAX_NAME_CHARS`].

@@ -51,6 +51,11 @@ impl Service {
         }
     }
 
+    /// Whether a version is the one that callers use.
+    pub fn publishes(&self, version: &Version) -> bool {
+        self.published.as_ref().is_some_and(|published| published.version == version.version)
+    }
+
     /// Whether its draft or its published version names a provider.
     pub fn uses(&self, provider: &Provider) -> bool {
         let published = self.published.as_ref().map(|version| &version.definition);

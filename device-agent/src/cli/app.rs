@@ -20,6 +20,7 @@ use deskgate_protocol::{ActivityId, ApplicationId};
 
 use super::identity::{WithFingerprint, fingerprint};
 use super::socket::AgentClient;
+use crate::local::{CopiedApplication, CopyApplication, ListElsewhere};
 
 const APPLICATIONS: Noun = Noun { singular: "application", plural: "applications", list: "deskgate app list" };
 
@@ -33,6 +34,15 @@ pub(super) enum AppCommand {
     Create {
         /// A recognisable name
         name: String,
+    },
+    /// Make an application of another gateway again at the present one, with drafts of its services
+    #[command(
+        after_help = "Its first key is shown this once. What is at the other gateway stays as it is. An application \
+                            that has the name here is used, and gets the services that it lacks."
+    )]
+    Copy {
+        /// Its name at the other gateway, or its identifier
+        app: String,
     },
     /// Every application that was not removed
     List,
@@ -91,6 +101,40 @@ pub(super) enum AppCommand {
     },
 }
 
+async fn copy(agent: &AgentClient, app: &str, out: Output) -> Result<(), Failure> {
+    const ELSEWHERE: Noun = Noun {
+        singular: "application of another gateway",
+        plural: "applications of other gateways",
+        list: "deskgate service list",
+    };
+    let elsewhere = agent.request(ListElsewhere {}).await?;
+    let app_id = ELSEWHERE.named(app, elsewhere, |found| found.name.clone(), |found| found.app_id.to_string())?.app_id;
+    let fingerprint = fingerprint(agent).await?;
+    let copied = agent.request(CopyApplication { app_id }).await?;
+    let shown = WithFingerprint::of(&copied, fingerprint);
+    out.result("app-copied/1", &shown, || {
+        let CopiedApplication { application, key, services } = &copied;
+        let mut text = match key {
+            Some(key) => format!(
+                "Created {} ({}).\nApplication key, shown this once; keep it in the backend's credential store:\n{}{}",
+                application.name,
+                application.app_id,
+                key.text,
+                shown.line()
+            ),
+            None => format!("{} ({}) was there.", application.name, application.app_id),
+        };
+        for service in services {
+            text += &format!(
+                "\nSaved as a draft: {}\nNext: deskgate service check {}",
+                service.draft.name, service.draft_id
+            );
+        }
+        text
+    });
+    Ok(())
+}
+
 pub(super) async fn run(agent: AgentClient, command: AppCommand, out: Output) -> Result<(), Failure> {
     match command {
         AppCommand::Create { name } => {
@@ -107,6 +151,7 @@ pub(super) async fn run(agent: AgentClient, command: AppCommand, out: Output) ->
                 )
             });
         }
+        AppCommand::Copy { app } => copy(&agent, &app, out).await?,
         AppCommand::List => {
             let applications = agent.manage(ListApplications {}).await?;
             out.result("apps/1", &serde_json::json!({ "applications": applications }), || list(&applications));

@@ -38,6 +38,7 @@ mod run;
 mod service;
 mod service_life;
 mod service_templates;
+mod service_versions;
 mod settings;
 mod socket;
 mod spending;
@@ -256,7 +257,7 @@ async fn execute(command: Command, out: Output, itself: AgentFunctions) -> Resul
         Command::App(command) => app::run(AgentClient::find()?, command, out).await,
         Command::Hook(command) => hook::run(AgentClient::find()?, command, out).await,
         Command::Key(command) => key::run(AgentClient::find()?, command, out).await,
-        Command::Service(command) => service::run(AgentClient::find()?, *command, out).await,
+        Command::Service(command) => Box::pin(service::run(AgentClient::find()?, *command, out)).await,
         Command::Provider(command) => provider::run(AgentClient::find()?, command, out).await,
         Command::Mcp(command) => mcp::run(AgentClient::find()?, command, out).await,
         Command::Access(command) => access::run(AgentClient::find()?, command, out).await,

@@ -19,11 +19,12 @@ use deskgate_protocol::EndpointId;
 use deskgate_protocol::management::TryEndpoint;
 
 use super::service_life::{self, ServiceLifeCommand};
+use super::service_versions::{self, VersionChoice};
 use super::socket::AgentClient;
 use super::{app, checks, mcp, no_secret, rules, service_templates};
 use crate::local::{
-    CreateService, EditService, ListServices, ListStandings, LookAtFolder, PublishService, ServiceStanding,
-    ShowService, stage,
+    CreateService, EditService, ElsewhereApplication, ListElsewhere, ListServices, ListStandings, LookAtFolder,
+    PublishService, ServiceStanding, ShowService, TryServiceDraft, stage,
 };
 use crate::services::Folder;
 
@@ -69,10 +70,27 @@ pub(super) enum ServiceCommand {
     },
     #[command(flatten)]
     Life(ServiceLifeCommand),
-    /// Start a run of what is published, as a caller would
+    /// The published versions of a service, newest first
+    Versions {
+        /// Its name or identifier
+        service: String,
+    },
+    /// What one version of a service has otherwise than another
+    Diff {
+        /// Its name or identifier
+        service: String,
+        /// The older one: a version's number, or draft [default: the newest version]
+        from: Option<VersionChoice>,
+        /// The newer one [default: draft]
+        to: Option<VersionChoice>,
+    },
+    /// Start a run of what is published, as a caller would, or of a checked draft
     Try {
         /// Its name or identifier
         service: String,
+        /// Try the draft as it is saved, which was checked; callers see nothing of it
+        #[arg(long)]
+        draft: bool,
         /// The text that the assistant is given
         #[arg(long, value_name = "TEXT")]
         input: String,
@@ -251,11 +269,17 @@ pub(super) async fn run(agent: AgentClient, command: ServiceCommand, out: Output
             });
         }
         ServiceCommand::Life(command) => service_life::run(agent, command, out).await?,
-        ServiceCommand::Try { service, input, wait } => {
+        ServiceCommand::Versions { service } => service_versions::list(&agent, &service, out).await?,
+        ServiceCommand::Diff { service, from, to } => {
+            service_versions::compare(&agent, &service, from, to, out).await?;
+        }
+        ServiceCommand::Try { service, draft, input, wait } => {
             no_secret("--input", &input)?;
             let service = find(&agent, &service).await?;
-            let endpoint_id = callable(&service)?;
-            let run = agent.manage(TryEndpoint { endpoint_id, input }).await?;
+            let run = match draft {
+                true => agent.request(TryServiceDraft { draft_id: service.draft_id, input }).await?,
+                false => agent.manage(TryEndpoint { endpoint_id: callable(&service)?, input }).await?,
+            };
             if wait.is_some() {
                 return super::run::show(agent, run.run_id, wait, out).await;
             }
@@ -269,7 +293,8 @@ pub(super) async fn run(agent: AgentClient, command: ServiceCommand, out: Output
             let rows: Vec<_> =
                 services.iter().map(|service| (service, standings.get(&service.draft_id).copied())).collect();
             let views: Vec<_> = rows.iter().map(|(service, standing)| view_with(service, *standing)).collect();
-            out.result("services/1", &serde_json::json!({ "services": views }), || list(&rows));
+            let elsewhere = agent.request(ListElsewhere {}).await.unwrap_or_default();
+            out.result("services/1", &serde_json::json!({ "services": views }), || list(&rows) + &away(&elsewhere));
         }
         ServiceCommand::Show { service } => {
             let service = find(&agent, &service).await?;
@@ -462,6 +487,19 @@ fn list(services: &[(&Record, Option<ServiceStanding>)]) -> String {
             ]
         },
     )
+}
+
+/// Which of them are at other gateways, and how they come to this one.
+fn away(elsewhere: &[ElsewhereApplication]) -> String {
+    let line = |app: &ElsewhereApplication| {
+        let names: Vec<_> = app.services.iter().map(|service| service.draft.name.as_str()).collect();
+        let next = match app.is_copied {
+            true => "It is at this gateway too.".to_owned(),
+            false => format!("To make it here too: deskgate app copy {}", app.app_id),
+        };
+        format!("\n{} of {} is at {}. {next}", names.join(", "), app.name, app.gateway)
+    };
+    elsewhere.iter().map(line).collect()
 }
 
 /// What is protected without being named, less what is taken off.

@@ -10,6 +10,7 @@ use deskgate_protocol::control::{DeviceFrame, Offer, RefuseCode};
 use deskgate_protocol::ids::{EndpointId, RunId};
 use deskgate_protocol::receipt::OfferAnswer;
 use deskgate_protocol::run::{Effects, Outcome, RunError, RunErrorCode, Usage};
+use deskgate_protocol::service::DRAFT_VERSION;
 use deskgate_store::journal::{EndedAttempt, StartOutcome, TakeOutcome};
 use deskgate_store::transcripts::{Earlier, TranscriptEntry};
 use deskgate_store::{self, Journal, Services, Transcripts};
@@ -36,6 +37,9 @@ impl DefinitionReader {
         services: &Services,
         offer: &Offer,
     ) -> Result<Option<Arc<Definition>>, deskgate_store::Error> {
+        if offer.endpoint_version == DRAFT_VERSION && !services.admits_trial(offer).await? {
+            return Ok(None);
+        }
         let version = (offer.endpoint_id, offer.endpoint_version);
         let found = match self.0.entry(version) {
             Entry::Occupied(read) => read.into_mut(),

@@ -16,6 +16,10 @@ pub(super) fn invalid(message: String) -> ErrorReply {
     ErrorReply { code: ErrorReplyCode::Invalid, message }
 }
 
+pub(super) fn not_found(message: String) -> ErrorReply {
+    ErrorReply { code: ErrorReplyCode::NotFound, message }
+}
+
 pub(super) fn refused(message: String) -> ErrorReply {
     ErrorReply { code: ErrorReplyCode::Refused, message }
 }
@@ -39,6 +43,7 @@ impl From<ServiceError> for ErrorReply {
             ServiceError::NotChecked(_)
             | ServiceError::CheckFailed { .. }
             | ServiceError::Edited(_)
+            | ServiceError::TrialUnderWay(_)
             | ServiceError::NotPublished(_)
             | ServiceError::NotActive { .. }
             | ServiceError::OtherTools(_) => refused(message),

@@ -55,6 +55,7 @@ impl RequestHandler {
     /// What belongs to the present gateway, as far as it answers.
     pub(super) async fn left_behind(&self, mode: Mode) -> Result<LeftBehind, ErrorReply> {
         let applications = self.glance(ListApplications {}).await.unwrap_or_default();
+        self.remember_applications(&applications).await?;
         let active: Vec<_> = applications.iter().filter(|app| app.state == ApplicationState::Active).collect();
         let services = self.store.services().list().await?;
         let published = services
@@ -114,8 +115,7 @@ impl LeftBehind {
 
     /// What comes of them.
     pub const AFTERWARDS: &'static str = "They stay there, and work again when this device comes back to it. At the other gateway \
-        applications and keys are made anew, and a service goes on there once it is moved to one of them and published: deskgate \
-        service move SERVICE --app APP";
+        an application is made again, with a new key and drafts of its services, by: deskgate app copy APP";
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@
 //! | `error_reply` | errors as replies |
 //! | [`notices`] | shows a notification for each call that waits |
 //! | [`queueing`] | what a run waits for that this device could execute |
+//! | [`elsewhere`] | applications of other gateways, and how they are made again at this one |
 //! | [`leaving`] | what stays behind when the device goes to another gateway |
 //! | [`pairing`] | pairing by an invitation, in the background |
 //! | [`pending_decisions`] | decisions that can still be undone |
@@ -43,6 +44,7 @@ pub mod calls;
 pub mod commands;
 pub mod connection;
 mod decisions;
+pub mod elsewhere;
 pub mod ended_runs;
 mod error_reply;
 pub mod export;
@@ -107,6 +109,7 @@ pub use connection::{
     AcceptGateway, AcceptedGateway, ConnectionTestResult, DiscardConnection, DropHostKeys, FollowedHostKey,
     GetConnection, GetHostKeys, HostKeysView, SaveConnection, TestConnection,
 };
+pub use elsewhere::{CopiedApplication, CopyApplication, ElsewhereApplication, ListElsewhere};
 pub use find::{Find, HitKind, SearchHit, SearchResults};
 use handler::RequestHandler;
 pub use health::{GetHealth, GetLog, IgnoreDuration, IgnoreProblem, MakeBundle};
@@ -129,8 +132,8 @@ pub use service_life::{
     DuplicateService, EnableService, ListStandings, MoveService, PreviewServiceEnding, RemoveService, UnpublishService,
 };
 pub use services::{
-    CheckService, CreateService, EditService, FollowCheck, ListFolders, ListServices, LookAtFolder, PublishService,
-    ShowService,
+    CheckService, CreateService, EditService, FollowCheck, ListFolders, ListServices, ListVersions, LookAtFolder,
+    PublishService, ShowService, TryServiceDraft,
 };
 pub use settings::{
     ChangeSettings, GetAutostart, GetSettings, SecretLocation, SetAutostart, SettingValue, SettingsView,
@@ -171,6 +174,10 @@ request::requests! {
     PreviewLeaving;
     /// What belongs to the present gateway.
     GetBelongings;
+    /// Applications of other gateways that have services here.
+    ListElsewhere;
+    /// Make an application of another gateway again at the present one.
+    CopyApplication;
     /// Where an invitation leads.
     ReadInvitation;
     /// Pair this device by an invitation.
@@ -217,6 +224,10 @@ request::requests! {
     FollowCheck;
     /// Publish a checked draft.
     PublishService;
+    /// Start a run of a checked draft.
+    TryServiceDraft;
+    /// The published versions of a service, newest first.
+    ListVersions;
     /// Save a draft once more as a new service.
     DuplicateService;
     /// Enable or disable a published service.

@@ -126,6 +126,9 @@ impl TypedRequest for ListStandings {
     async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<Self::Response, ErrorReply> {
         let services = handler.store.services().list().await?;
         let listed = tokio::join!(handler.glance(ListApplications {}), handler.glance(ListEndpoints {}));
+        if let Ok(applications) = &listed.0 {
+            handler.remember_applications(applications).await?;
+        }
         Ok(standings(&services, listed.0.ok().as_deref().zip(listed.1.ok().as_deref())))
     }
 }

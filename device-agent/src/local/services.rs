@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use deskgate_definition::{Check, CheckReport, Definition, Service};
+use deskgate_definition::{Check, CheckReport, Definition, Service, Version};
+use deskgate_protocol::run::Run;
 use deskgate_protocol::{ApplicationId, DraftId};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
@@ -167,6 +168,39 @@ impl TypedRequest for PublishService {
     async fn answer(self, handler: &RequestHandler, asker: Requester) -> Result<Service, ErrorReply> {
         let _turn = handler.publication_turn.lock().await;
         handler.services(asker)?.publish(self.draft_id).await.map_err(ErrorReply::from)
+    }
+}
+
+/// Starts a run of a checked draft, before it is published.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TryServiceDraft {
+    /// The service.
+    pub draft_id: DraftId,
+    /// The input's text for the assistant.
+    pub input: String,
+}
+
+impl TypedRequest for TryServiceDraft {
+    type Response = Run;
+
+    async fn answer(self, handler: &RequestHandler, asker: Requester) -> Result<Run, ErrorReply> {
+        let _turn = handler.publication_turn.lock().await;
+        handler.services(asker)?.try_draft(self.draft_id, self.input).await.map_err(ErrorReply::from)
+    }
+}
+
+/// Lists the published versions of a service, newest first, up to [`MAX_SHOWN_VERSIONS`](deskgate_store::services::MAX_SHOWN_VERSIONS).
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct ListVersions {
+    /// The service.
+    pub draft_id: DraftId,
+}
+
+impl TypedRequest for ListVersions {
+    type Response = Vec<Version>;
+
+    async fn answer(self, handler: &RequestHandler, asker: Requester) -> Result<Vec<Version>, ErrorReply> {
+        handler.services(asker)?.versions(self.draft_id).await.map_err(ErrorReply::from)
     }
 }
 

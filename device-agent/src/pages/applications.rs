@@ -21,7 +21,7 @@ use super::labels::{CountLabel, Shape, TimeLabel};
 use super::live::Topic;
 use super::stages::{self, StageStep};
 use super::{PageError, Pages};
-use crate::local::{ErrorReplyCode, ListServices, ListStandings, ServiceStanding};
+use crate::local::{CopyApplication, ErrorReplyCode, ListServices, ListStandings, ServiceStanding};
 
 /// An application's state in shape and word.
 pub(super) fn state(app: &Application) -> (Shape, &'static str) {
@@ -97,6 +97,20 @@ pub(super) async fn create(
         }
         Err(no) => Err(no.into()),
     }
+}
+
+/// `POST /applications/{id}/copy`: makes an application of another gateway again, and shows its first key, once.
+pub(super) async fn copy(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Path(app_id): Path<ApplicationId>,
+) -> Result<Response, PageError> {
+    let copied = pages.handler().request(CopyApplication { app_id }).await?;
+    pages.live().changed(Topic::Status);
+    Ok(match copied.key {
+        Some(key) => keys::shown_once(&pages, &visitor, &copied.application.name, key).await,
+        None => Redirect::to(&format!("/applications/{}", copied.application.app_id)).into_response(),
+    })
 }
 
 #[derive(Template)]

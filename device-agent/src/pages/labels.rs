@@ -7,6 +7,7 @@ use std::fmt;
 use askama::Template;
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::run::{Run, RunState};
+use deskgate_protocol::service::DRAFT_VERSION;
 
 use crate::local::LineView;
 
@@ -169,6 +170,19 @@ pub(super) struct CountLabel<'a>(pub(super) &'a u32, pub(super) &'a str);
 impl fmt::Display for CountLabel<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}{}", self.0, self.1, if *self.0 == 1 { "" } else { "s" })
+    }
+}
+
+/// The version that a run is of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct VersionLabel<'a>(pub(super) &'a u32);
+
+impl fmt::Display for VersionLabel<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self.0 {
+            DRAFT_VERSION => f.write_str("draft"),
+            version => write!(f, "version {version}"),
+        }
     }
 }
 

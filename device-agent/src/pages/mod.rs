@@ -74,6 +74,7 @@ mod tiles;
 mod timeline;
 mod trial;
 mod unsettled;
+mod versions;
 mod wait_times;
 mod webhook_form;
 mod webhook_kinds;
@@ -210,6 +211,7 @@ fn routes(pages: Pages) -> Router {
         .route("/applications/{id}/callback/switch", post(callbacks::switch))
         .route("/applications/{id}/callback/test", post(callbacks::test))
         .route("/applications/{id}/complete", post(applications::complete))
+        .route("/applications/{id}/copy", post(applications::copy))
         .route("/applications/{id}/disable", get(applications::ask_disable).post(applications::disable))
         .route("/applications/{id}/export.jsonl", get(export::download))
         .route("/applications/{id}/keys/new", get(keys::ask_new).post(keys::create))
@@ -267,6 +269,7 @@ fn routes(pages: Pages) -> Router {
         .route("/services/{id}/check", post(services::check))
         .route("/services/{id}/publish", get(publication::ask_publish).post(publication::publish))
         .route("/services/{id}/try", post(publication::try_out))
+        .route("/services/{id}/versions", get(versions::compare))
         .route("/services/{id}/{step}", get(service_life::ask).post(service_life::take))
         .route("/settings", get(settings::show).post(settings::change))
         .route("/settings/autostart", post(settings::set_autostart))

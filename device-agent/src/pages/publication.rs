@@ -1,4 +1,4 @@
-//! Publishing a checked draft, and starting a test run of the published version.
+//! Publishing a checked draft, and starting a test run of the draft or of what is published.
 
 use askama::Template;
 use axum::extract::{Path, State};
@@ -14,7 +14,7 @@ use super::frame::{Frame, Section};
 use super::live::Topic;
 use super::service_editor::ServiceEditor;
 use super::{PageError, Pages, stages, trial};
-use crate::local::{ErrorReply, ErrorReplyCode, PublishService, ShowService, summary};
+use crate::local::{ErrorReplyCode, PublishService, ShowService, TryServiceDraft, summary};
 
 #[derive(Template)]
 #[template(path = "service-publish.html")]
@@ -65,7 +65,7 @@ pub(super) async fn publish(
     }
 }
 
-/// `POST /services/{id}/try`: starts a run of the published version, as a caller would, and shows it beside the form.
+/// `POST /services/{id}/try`: starts a run of the draft, or of the published version as a caller would, and shows it beside the form.
 pub(super) async fn try_out(
     State(pages): State<Pages>,
     visitor: Visitor,
@@ -74,12 +74,11 @@ pub(super) async fn try_out(
 ) -> Result<Response, PageError> {
     let service = pages.handler().request(ShowService { draft_id }).await?;
     let input = fields.get("input").replace("\r\n", "\n");
-    let asked = match service.published.as_ref().and(service.endpoint_id) {
+    let of = fields.get("of").to_owned();
+    let published = service.published.as_ref().and(service.endpoint_id).filter(|_| of == trial::OF_PUBLISHED);
+    let asked = match published {
         Some(endpoint_id) => pages.handler().manage(TryEndpoint { endpoint_id, input: input.clone() }).await,
-        None => Err(ErrorReply {
-            code: ErrorReplyCode::Refused,
-            message: "Only what is published can be tried.".to_owned(),
-        }),
+        None => pages.handler().request(TryServiceDraft { draft_id, input: input.clone() }).await,
     };
     match asked {
         Ok(run) => {
@@ -88,7 +87,7 @@ pub(super) async fn try_out(
         }
         Err(no) if matches!(no.code, ErrorReplyCode::Invalid | ErrorReplyCode::Refused) => {
             let mut draft = ServiceEditor { untried: Some(no.message), ..ServiceEditor::of(service) };
-            draft.fields.0.push(("input".to_owned(), input));
+            draft.fields.0.extend([("input".to_owned(), input), ("of".to_owned(), of)]);
             draft.show(&pages, &visitor).await
         }
         Err(no) => Err(no.into()),

@@ -15,7 +15,7 @@ use super::auth::Visitor;
 use super::call_preview::CallPreview;
 use super::fields::{FormFields, older};
 use super::frame::{Frame, Section};
-use super::labels::{RunStateLabel, Shape, TimeLabel};
+use super::labels::{RunStateLabel, Shape, TimeLabel, VersionLabel};
 use super::live::Topic;
 use super::overview::{Names, RunRow};
 use super::run_calls::{self, ChangedFile};

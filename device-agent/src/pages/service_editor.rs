@@ -6,7 +6,7 @@ use askama::Template;
 use axum::http::StatusCode;
 use axum::response::Response;
 use deskgate_definition::{
-    Check, CheckResult, Effort, FieldError, PROTECTED_NAMES, Service, ServiceTemplate, ToolName,
+    Check, CheckResult, Effort, FieldError, PROTECTED_NAMES, Service, ServiceStage, ServiceTemplate, ToolName, Version,
 };
 use deskgate_protocol::ids::{ApplicationId, RunId};
 use deskgate_protocol::management::{Application, ShowApplication};
@@ -19,12 +19,14 @@ use super::form_errors::FieldAttributes;
 use super::frame::{Frame, Section};
 use super::labels::{CountLabel, Shape, TimeLabel};
 use super::model_choice::ModelChoice;
-use super::service_form::{self, TIME_UNITS};
-use super::stages::{self, Difference, StageStep};
-use super::trial::Trial;
+use super::service_form::{self, AskingChoice, TIME_UNITS};
+use super::stages::{self, StageStep};
+use super::trial::{self, Trial};
+use super::versions::FieldChange;
 use super::{PageError, Pages, service_gallery, service_life};
 use crate::local::{
-    ConfiguredServer, ListMcpServers, ListProviders, ListStandings, LookAtFolder, ProviderConfig, ServiceStanding,
+    ConfiguredServer, ListMcpServers, ListProviders, ListStandings, ListVersions, LookAtFolder, ProviderConfig,
+    ServiceStanding,
 };
 use crate::services::{Folder, RunningCheck};
 
@@ -49,6 +51,8 @@ struct ServicePage {
     untried: Option<String>,
     /// The run that it is tried with.
     trial: Option<Trial>,
+    /// Its newest versions.
+    versions: Vec<Version>,
     /// What its provider lists; absent until somebody asks.
     models: Option<ModelChoice>,
     /// The draft that the form is about, if it is another than the saved one.
@@ -56,6 +60,9 @@ struct ServicePage {
     providers: Vec<ProviderConfig>,
     servers: Vec<ConfiguredServer>,
 }
+
+/// How many versions stand below the form; the page of the comparison has more.
+const MAX_VERSIONS: usize = 5;
 
 /// The tools with descriptions, for their check boxes.
 const TOOL_DESCRIPTIONS: [(ToolName, &str); 5] = [
@@ -67,7 +74,7 @@ const TOOL_DESCRIPTIONS: [(ToolName, &str); 5] = [
 ];
 
 /// The fields of a definition in page order, with each error's control, and their names for people.
-const FIELD_ANCHORS: [(&str, &str, &str); 13] = [
+const FIELD_ANCHORS: [(&str, &str, &str); 14] = [
     ("name", "name", "Name"),
     ("working_directory", "working_directory", "Folder"),
     ("provider", "provider", "Provider"),
@@ -76,6 +83,7 @@ const FIELD_ANCHORS: [(&str, &str, &str); 13] = [
     ("tools", "tools", "What it may do"),
     ("network", "network", "Network of commands"),
     ("mcp", "mcp", "MCP servers"),
+    ("freely_in", "freely_in", "Folder in which nothing asks"),
     ("approvals", "rules", "Approvals"),
     ("description", "description", "Description"),
     ("protected", "protected", "Protected files"),
@@ -120,8 +128,33 @@ impl ServicePage {
             .unwrap_or_default()
     }
 
-    fn differences(&self) -> Vec<Difference> {
-        self.service.as_ref().map(stages::differences).unwrap_or_default()
+    fn changes(&self) -> Vec<FieldChange> {
+        self.service.as_ref().map(stages::changes).unwrap_or_default()
+    }
+
+    /// The version that is published; `None` while none is.
+    fn published(&self) -> Option<u32> {
+        self.service.as_ref()?.published.as_ref().map(|version| version.version)
+    }
+
+    /// Whether the draft itself can be tried: it was checked, and is not what is published.
+    fn draft_is_triable(&self) -> bool {
+        self.service.as_ref().is_some_and(|service| service.stage() == ServiceStage::Checked)
+    }
+
+    /// Whether the draft has still to be checked.
+    fn draft_is_unchecked(&self) -> bool {
+        self.service.as_ref().is_some_and(|service| service.stage() == ServiceStage::Draft)
+    }
+
+    /// Which changes of files ask first.
+    fn asks(&self) -> AskingChoice {
+        self.fields.get("asks").parse().unwrap_or(AskingChoice::Changes)
+    }
+
+    /// Whether the draft is what is tried unless another choice is made.
+    fn tries_draft(&self) -> bool {
+        self.draft_is_triable() && self.fields.get("of") != trial::OF_PUBLISHED
     }
 
     /// Whether a check box or an item of a list is chosen.
@@ -288,12 +321,17 @@ impl ServiceEditor {
             let (run_id, endpoint_id) = tried.zip(endpoint_id)?;
             Trial::of(pages, visitor, run_id, endpoint_id).await
         };
-        let (frame, standings, providers, servers, trial) = tokio::join!(
+        let versions = async {
+            let draft_id = service.as_ref().filter(|service| service.endpoint_id.is_some())?.draft_id;
+            handler.request(ListVersions { draft_id }).await.ok()
+        };
+        let (frame, standings, providers, servers, trial, versions) = tokio::join!(
             Frame::new(pages, visitor, Section::Services, title),
             handler.request(ListStandings {}),
             handler.request(ListProviders {}),
             handler.request(ListMcpServers {}),
             trial,
+            versions,
         );
         let folder = match fields.filled("working_directory").map(PathBuf::from) {
             Some(path) => handler.request(LookAtFolder { path }).await.ok(),
@@ -305,6 +343,8 @@ impl ServiceEditor {
             (true, true) => StatusCode::CONFLICT,
         };
         let (app, providers, servers) = (app?, providers?, servers?);
+        let mut versions = versions.unwrap_or_default();
+        versions.truncate(MAX_VERSIONS);
         let standing =
             service.as_ref().zip(standings.ok()).and_then(|(service, all)| all.get(&service.draft_id).copied());
         let checking = service.as_ref().and_then(|service| pages.handler().checking.of(service.draft_id));
@@ -324,6 +364,7 @@ impl ServiceEditor {
                 problem,
                 untried,
                 trial,
+                versions,
                 models,
                 was,
                 providers,

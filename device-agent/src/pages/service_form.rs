@@ -20,8 +20,20 @@ const TEXT_FIELDS: [&str; 8] =
     ["name", "description", "working_directory", "model", "instructions", "rules", "protected", "skills"];
 /// Units of time that the form offers, with their seconds.
 pub(super) const TIME_UNITS: [(&str, u32); 4] = [("days", 86_400), ("hours", 3_600), ("minutes", 60), ("seconds", 1)];
-/// Tools whose calls ask first unless a rule says otherwise.
-const ASKING_TOOLS: [ToolName; 3] = [ToolName::Edit, ToolName::Write, ToolName::Bash];
+/// The tools that change files; their calls ask first unless a rule says otherwise.
+const CHANGING_TOOLS: [ToolName; 2] = [ToolName::Edit, ToolName::Write];
+
+deskgate_protocol::words! {
+    /// Which changes of files ask first.
+    pub(super) enum AskingChoice {
+        /// Every change.
+        Changes = "changes",
+        /// Changes outside of one folder.
+        Outside = "outside",
+        /// None.
+        Never = "never",
+    }
+}
 
 /// A definition as form fields.
 pub(super) fn fields(definition: &Definition) -> FormFields {
@@ -40,13 +52,16 @@ pub(super) fn fields(definition: &Definition) -> FormFields {
     set("kind", if definition.tools.is_empty() { "conversation" } else { "workspace" }.to_owned());
     definition.tools.iter().for_each(|tool| set("tool", tool.to_string()));
     set("network", definition.network.as_str().to_owned());
-    let (unasked, others): (Vec<_>, Vec<_>) = definition
-        .approvals
-        .rules
-        .iter()
-        .partition(|rule| ASKING_TOOLS.iter().any(|tool| **rule == runs_unasked(*tool)));
-    unasked.iter().for_each(|rule| set("unasked", rule.tool.clone()));
-    set("rules", lines(&others));
+    let (asks, freely_in) = asking_choice(&definition.approvals.rules);
+    let unasked = unasked_rules(asks, freely_in.as_deref().unwrap_or_default());
+    let commands = runs_unasked(ToolName::Bash, None);
+    let rules = &definition.approvals.rules;
+    set("asks", asks.to_string());
+    set("freely_in", freely_in.unwrap_or_default());
+    if rules.contains(&commands) {
+        set("commands_unasked", "yes".to_owned());
+    }
+    set("rules", lines(&rules.iter().filter(|rule| **rule != commands && !unasked.contains(rule)).collect::<Vec<_>>()));
     let (unit, seconds) = unit_of(definition.approvals.expiry_s);
     set("expiry", (definition.approvals.expiry_s / seconds).to_string());
     set("expiry_unit", unit.to_owned());
@@ -102,8 +117,31 @@ fn wrong(field: &'static str, message: impl Into<String>) -> FieldError {
     FieldError { field: field.into(), message: message.into() }
 }
 
-fn runs_unasked(tool: ToolName) -> Rule {
-    Rule { action: RuleAction::Allow, tool: tool.to_string(), path: None }
+fn runs_unasked(tool: ToolName, path: Option<&str>) -> Rule {
+    Rule { action: RuleAction::Allow, tool: tool.to_string(), path: path.map(Into::into) }
+}
+
+/// The rules that a choice stands for.
+fn unasked_rules(choice: AskingChoice, freely_in: &str) -> Vec<Rule> {
+    let path = match choice {
+        AskingChoice::Changes => return Vec::new(),
+        AskingChoice::Outside => Some(freely_in),
+        AskingChoice::Never => None,
+    };
+    CHANGING_TOOLS.map(|tool| runs_unasked(tool, path)).to_vec()
+}
+
+/// The choice that rules contain, and its folder. What they say beside it stays among the rules.
+fn asking_choice(rules: &[Rule]) -> (AskingChoice, Option<String>) {
+    let contain = |choice, path: &str| unasked_rules(choice, path).iter().all(|rule| rules.contains(rule));
+    if contain(AskingChoice::Never, "") {
+        return (AskingChoice::Never, None);
+    }
+    let mut paths = rules.iter().filter_map(|rule| rule.path.as_ref().map(ToString::to_string));
+    match paths.find(|path| contain(AskingChoice::Outside, path)) {
+        Some(path) => (AskingChoice::Outside, Some(path)),
+        None => (AskingChoice::Changes, None),
+    }
 }
 
 fn lines<T: ToString>(items: &[T]) -> String {
@@ -222,9 +260,21 @@ impl FormReader<'_> {
                 Err(problem) => self.wrong.push(wrong("approvals", format!("{line}: {problem}"))),
             }
         }
-        let unasked =
-            ASKING_TOOLS.into_iter().filter(|tool| self.fields.all("unasked").any(|name| name == tool.as_str()));
-        rules.extend(unasked.map(runs_unasked));
+        let choice = self.fields.get("asks").parse().unwrap_or(AskingChoice::Changes);
+        let freely_in = self.fields.get("freely_in").trim().trim_end_matches('/').to_owned();
+        let unasked = unasked_rules(choice, &freely_in);
+        let problem = match choice {
+            AskingChoice::Outside if freely_in.is_empty() => Some("name a folder, as drafts".to_owned()),
+            AskingChoice::Outside => unasked.iter().find_map(|rule| rule.check().err()),
+            AskingChoice::Changes | AskingChoice::Never => None,
+        };
+        match problem {
+            Some(problem) => self.wrong.push(wrong("freely_in", problem)),
+            None => rules.extend(unasked),
+        }
+        if self.fields.get("commands_unasked") == "yes" {
+            rules.push(runs_unasked(ToolName::Bash, None));
+        }
         let unit = TIME_UNITS
             .into_iter()
             .find(|(unit, _)| *unit == self.fields.get("expiry_unit"))
@@ -344,6 +394,40 @@ mod tests {
             sent.0.iter_mut().for_each(|(_, value)| *value = value.replace('\n', "\r\n"));
             let read = definition(&sent, &before, &[shop()]).await.expect("nothing is wrong");
             assert_eq!((read.digest(), &read), (before.digest(), &before));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_choice_of_when_to_ask_is_rules_and_rules_are_the_choice() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let before = Definition {
+            name: "Letters".to_owned(),
+            working_directory: folder.path().to_owned(),
+            tools: ToolName::WORKSPACE_TOOLS.to_vec(),
+            ..Definition::blank()
+        };
+        for (choice, freely_in, rules) in [
+            ("changes", "", &[][..]),
+            ("outside", "drafts/", &["allow Edit:drafts", "allow Write:drafts"]),
+            ("never", "drafts", &["allow Edit", "allow Write"]),
+        ] {
+            let mut sent = fields(&before);
+            sent.0.retain(|(name, _)| !["asks", "freely_in"].contains(&name.as_str()));
+            sent.0
+                .extend([("asks", choice), ("freely_in", freely_in)].map(|(name, value)| (name.into(), value.into())));
+            let read = definition(&sent, &before, &[]).await.expect("valid");
+            assert_eq!(read.approvals.rules.iter().map(ToString::to_string).collect::<Vec<_>>(), rules);
+            let shown = fields(&read);
+            assert_eq!((shown.get("asks"), shown.get("rules")), (choice, ""), "nothing is said twice");
+        }
+        for (freely_in, said) in [("", "name a folder"), ("../letters", "..")] {
+            let mut sent = fields(&before);
+            sent.0.retain(|(name, _)| !["asks", "freely_in"].contains(&name.as_str()));
+            sent.0.extend(
+                [("asks", "outside"), ("freely_in", freely_in)].map(|(name, value)| (name.into(), value.into())),
+            );
+            let wrong = definition(&sent, &before, &[]).await.expect_err("no folder of the service");
+            assert!(wrong.len() == 1 && wrong[0].field == "freely_in" && wrong[0].message.contains(said), "{wrong:?}");
         }
     }
 

@@ -20,7 +20,8 @@ use super::service_editor::ServiceEditor;
 use super::service_form;
 use super::{PageError, Pages, service_gallery, stages};
 use crate::local::{
-    CheckService, CreateService, EditService, ListMcpServers, ListServices, ListStandings, ServiceStanding, ShowService,
+    CheckService, CreateService, EditService, ElsewhereApplication, ListElsewhere, ListMcpServers, ListServices,
+    ListStandings, ServiceStanding, ShowService,
 };
 use crate::services::folder_listing;
 
@@ -29,7 +30,9 @@ use crate::services::folder_listing;
 struct ServicesPage {
     frame: Frame,
     groups: Vec<ServiceGroup>,
-    /// Those whose application has ended, or is not known at this gateway.
+    /// Applications of other gateways.
+    elsewhere: Vec<ElsewhereApplication>,
+    /// Services whose application has ended, or is known nowhere.
     left: Vec<Service>,
     standings: HashMap<DraftId, ServiceStanding>,
 }
@@ -50,13 +53,14 @@ impl ServicesPage {
 /// `GET /services`
 pub(super) async fn list(State(pages): State<Pages>, visitor: Visitor) -> Result<Response, PageError> {
     let handler = pages.handler();
-    let (frame, services, standings, applications) = tokio::join!(
+    let (frame, services, standings, applications, elsewhere) = tokio::join!(
         Frame::new(&pages, &visitor, Section::Services, "Services"),
         handler.request(ListServices {}),
         handler.request(ListStandings {}),
         handler.glance(ListApplications {}),
+        handler.request(ListElsewhere {}),
     );
-    let services = services?;
+    let (services, elsewhere) = (services?, elsewhere.unwrap_or_default());
     let of = |app_id| services.iter().filter(|service| service.app_id == app_id).cloned().collect();
     let groups: Vec<_> = match applications {
         Ok(applications) => applications
@@ -74,10 +78,13 @@ pub(super) async fn list(State(pages): State<Pages>, visitor: Visitor) -> Result
             owners.into_iter().map(group).collect()
         }
     };
-    let is_shown = |app_id| groups.iter().any(|group: &ServiceGroup| group.app_id == app_id);
+    let is_shown = |app_id| {
+        groups.iter().any(|group: &ServiceGroup| group.app_id == app_id)
+            || elsewhere.iter().any(|app| app.app_id == app_id)
+    };
     let left = services.iter().filter(|service| !is_shown(service.app_id)).cloned().collect();
     let standings = standings.unwrap_or_default();
-    Ok(super::html(StatusCode::OK, &ServicesPage { frame, groups, left, standings }))
+    Ok(super::html(StatusCode::OK, &ServicesPage { frame, groups, elsewhere, left, standings }))
 }
 
 /// The query of the page for a new service.

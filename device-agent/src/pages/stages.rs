@@ -1,9 +1,9 @@
 //! The parts of a service's page beside its form: its stage, and what a new draft changes.
 
-use deskgate_definition::{CheckResult, Definition, Service, ServiceStage};
-use serde_json::Value;
+use deskgate_definition::{CheckResult, Service, ServiceStage};
 
 use super::labels::Shape;
+use super::versions::{self, FieldChange};
 use crate::local::ServiceStanding;
 
 /// One stage of the bar.
@@ -99,40 +99,7 @@ pub(super) fn unpublishable(service: &Service) -> Option<String> {
     }
 }
 
-/// A field that a draft changes.
-pub(super) struct Difference {
-    pub(super) field: String,
-    pub(super) old: String,
-    pub(super) new: String,
-}
-
 /// What publishing the draft would change for callers, field by field.
-pub(super) fn differences(service: &Service) -> Vec<Difference> {
-    let Some(version) = &service.published else { return Vec::new() };
-    let of = |definition: &Definition| serde_json::to_value(definition).unwrap_or_default();
-    let (old, new) = (of(&version.definition), of(&service.draft));
-    let fields = old.as_object().into_iter().chain(new.as_object()).flat_map(serde_json::Map::keys);
-    let mut fields: Vec<_> = fields.collect();
-    fields.sort_unstable();
-    fields.dedup();
-    let changed = fields.into_iter().filter(|field| old.get(*field) != new.get(*field));
-    let difference = |field: &String| Difference {
-        field: field.replace('_', " "),
-        old: shown(old.get(field)),
-        new: shown(new.get(field)),
-    };
-    changed.map(difference).collect()
-}
-
-/// The value of a definition's member, for people.
-fn shown(value: Option<&Value>) -> String {
-    let text = match value {
-        None => "nothing".to_owned(),
-        Some(Value::String(text)) => text.clone(),
-        Some(Value::Array(items)) if items.iter().all(Value::is_string) => {
-            items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
-        }
-        Some(value) => serde_json::to_string_pretty(value).unwrap_or_default(),
-    };
-    text.trim_end().to_owned()
+pub(super) fn changes(service: &Service) -> Vec<FieldChange> {
+    service.published.as_ref().map(|version| versions::changes(&version.definition, &service.draft)).unwrap_or_default()
 }

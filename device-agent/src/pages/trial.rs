@@ -8,7 +8,7 @@ use deskgate_protocol::run::Run;
 use super::approvals::{ApprovalCard, DECIDED_ON_TRIAL, UndoableDecision};
 use super::auth::Visitor;
 use super::call_preview::CallPreview;
-use super::labels::{Shape, TimeLabel};
+use super::labels::{Shape, TimeLabel, VersionLabel};
 use super::overview::{Names, RunRow};
 use super::run_entries::{self, RunEntry, RunTurn};
 use super::runs::RunWriting;
@@ -33,6 +33,9 @@ pub(super) struct Trial {
     /// What the forms say about where they were.
     decided_on: &'static str,
 }
+
+/// The choice of the published version in the form, beside the draft.
+pub(super) const OF_PUBLISHED: &str = "published";
 
 /// The address of a service's page with a run that it is tried with.
 pub(super) fn page(service_page: &str, run_id: RunId) -> String {

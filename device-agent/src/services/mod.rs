@@ -10,6 +10,7 @@
 //! were accepted with. [`life`] says how a published service ends, or moves to another application.
 
 pub mod checks;
+pub mod differences;
 pub mod folder;
 pub mod folder_listing;
 pub mod gateway;
@@ -21,6 +22,7 @@ mod servers;
 pub mod standing;
 pub mod summary;
 pub mod tool_pins;
+mod trials;
 
 use std::path::PathBuf;
 
@@ -28,7 +30,7 @@ use deskgate_assistant::mcp::McpServers;
 use deskgate_assistant::providers::Providers;
 use deskgate_definition::{Check, CheckReport, Definition, InvalidDefinition, Service, Version};
 use deskgate_protocol::Timestamp;
-use deskgate_protocol::ids::{ApplicationId, DraftId};
+use deskgate_protocol::ids::{ApplicationId, DraftId, RunId};
 use deskgate_tools::engine::identity::identity_of;
 
 pub use folder::Folder;
@@ -62,6 +64,9 @@ pub enum Error {
         /// Its state, in a word.
         state: &'static str,
     },
+    /// The run that the draft was tried with before has not ended.
+    #[error("the last test run of this draft has not ended; wait for it, or stop it: deskgate run stop {0}")]
+    TrialUnderWay(RunId),
     /// A check failed.
     #[error("a check of this draft failed: {cause}; {next}, and then run: deskgate service check {draft_id}")]
     CheckFailed {
@@ -219,6 +224,17 @@ impl<G: GatewayClient> ServiceManager<G> {
     /// There is no such service, or the database failed.
     pub async fn show(&self, draft_id: DraftId) -> Result<Service, Error> {
         self.store.get(draft_id).await?.ok_or(Error::NotFound(draft_id))
+    }
+
+    /// The published versions of a service, newest first, as many as are shown.
+    ///
+    /// # Errors
+    /// There is no such service, or the database failed.
+    pub async fn versions(&self, draft_id: DraftId) -> Result<Vec<Version>, Error> {
+        match self.show(draft_id).await?.endpoint_id {
+            Some(endpoint_id) => Ok(self.store.versions(endpoint_id).await?),
+            None => Ok(Vec::new()),
+        }
     }
 
     /// Every service, oldest first.

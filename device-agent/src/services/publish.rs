@@ -4,7 +4,7 @@
 //! So a request whose answer was lost is repeated unchanged and publishes once, and an offer for a version with an
 //! outstanding confirmation finds its definition.
 
-use deskgate_definition::{CheckResult, Service};
+use deskgate_definition::Service;
 use deskgate_protocol::ids::DraftId;
 use deskgate_protocol::management::{ListEndpoints, ManagementErrorCode, PublishEndpoint};
 use deskgate_store::services::{FreezeOutcome, FrozenVersion};
@@ -19,14 +19,7 @@ impl<G: GatewayClient> ServiceManager<G> {
     /// The draft is not checked, a check failed, there is no such service, or the gateway or the database failed.
     pub async fn publish(&self, draft_id: DraftId) -> Result<Service, Error> {
         let service = self.show(draft_id).await?;
-        let report = match &service.checks {
-            Some(report) if report.definition_sha256 == service.draft.digest() => report,
-            _ => return Err(Error::NotChecked(draft_id)),
-        };
-        if let Some(failed) = report.checks.iter().find(|check| check.verdict == CheckResult::Fail) {
-            let next = failed.next.clone().unwrap_or_default();
-            return Err(Error::CheckFailed { draft_id, cause: failed.cause.clone(), next });
-        }
+        let report = super::trials::passed(&service)?;
         loop {
             match self.store.freeze(draft_id, &service.draft, report).await? {
                 FreezeOutcome::Gone => return Err(Error::NotFound(draft_id)),

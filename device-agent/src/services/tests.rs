@@ -9,7 +9,9 @@ use deskgate_definition::{ApprovalPolicy, Network, Provider, RunLimits, ServiceS
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::management::{
     ManagementCall, ManagementError, ManagementErrorCode, ManagementRequest, PublishEndpoint, PublishedEndpoint,
+    RunDetail, TryDraft,
 };
+use deskgate_protocol::run::{Run, RunState};
 use deskgate_store::Store;
 
 use super::*;
@@ -31,6 +33,20 @@ struct FakeGatewayState {
     asked: Vec<PublishEndpoint>,
     published: Vec<PublishedEndpoint>,
     fates: VecDeque<Fate>,
+    tried: Vec<TryDraft>,
+    trials_ended: bool,
+}
+
+/// The run of a draft that is tried, the `number`th.
+fn run(tried: &TryDraft, number: usize) -> Run {
+    let run_id: RunId = format!("run_019200000000700080000000000000{number:02x}").parse().expect("an identifier");
+    serde_json::from_value(serde_json::json!({
+        "run_id": run_id, "endpoint_id": tried.endpoint_id, "endpoint_version": 0, "state": "queued",
+        "phase": "accepted", "attempt": 0, "metadata": {}, "last_sequence": 1,
+        "created_at": "2026-11-27T09:00:00Z", "queue_expires_at": "2026-11-27T10:00:00Z",
+        "links": { "self": "/", "events": "/" },
+    }))
+    .expect("a run")
 }
 
 impl FakeGateway {
@@ -95,6 +111,16 @@ impl GatewayClient for FakeGateway {
                     return Err(CallError::LineLost);
                 }
                 serde_json::to_value(answer)
+            }
+            ManagementRequest::TryDraft(request) => {
+                state.tried.push(request.clone());
+                serde_json::to_value(run(&request, state.tried.len()))
+            }
+            ManagementRequest::ShowRun(request) => {
+                let tried = state.tried.last().expect("something was tried");
+                let state = if state.trials_ended { RunState::Succeeded } else { RunState::Queued };
+                let run = Run { run_id: request.run_id, state, ..run(tried, 1) };
+                serde_json::to_value(RunDetail { run, events: Vec::new() })
             }
             other => panic!("nobody asks for {other:?}"),
         };
@@ -251,6 +277,34 @@ async fn editing_after_publication_leaves_the_published_version_as_it_was() {
         let found = handler.store.services().published(endpoint, version).await.expect("readable");
         assert_eq!(found.expect("frozen").1, service.draft.digest());
     }
+}
+
+#[tokio::test]
+async fn a_checked_draft_is_tried_and_changes_nothing_of_what_is_published() {
+    let handler = TestServices::new().await;
+    let service = handler.handler.create(ApplicationId::new(), handler.definition("First.")).await.expect("saved");
+    let id = service.draft_id;
+    let ask = || handler.handler.try_draft(id, "Which letters?".to_owned());
+    assert!(matches!(ask().await, Err(Error::NotChecked(_))));
+    handler.handler.check(id).await.expect("checked");
+    let first = ask().await.expect("tried");
+    let shown = handler.handler.show(id).await.expect("there");
+    assert_eq!((shown.stage(), shown.endpoint_id), (ServiceStage::Checked, Some(first.endpoint_id)));
+    assert_eq!(handler.handler.versions(id).await.expect("readable"), [], "a draft is no version");
+    assert!(matches!(ask().await, Err(Error::TrialUnderWay(run_id)) if run_id == first.run_id));
+    handler.gateway.0.lock().expect("no panic").trials_ended = true;
+    assert_ne!(ask().await.expect("tried again").run_id, first.run_id);
+
+    let published = handler.handler.publish(id).await.expect("published");
+    assert_eq!(handler.gateway.published(), [(1, published.draft.digest())]);
+    handler.change(id, "Second.").await;
+    ask().await.expect("tried beside what is published");
+    let tried = handler.gateway.0.lock().expect("no panic").tried.last().map(|tried| tried.definition_sha256);
+    let now = handler.handler.show(id).await.expect("there");
+    assert_eq!((tried, &now.published), (Some(now.draft.digest()), &published.published));
+    handler.handler.publish(id).await.expect("published");
+    let numbers = handler.handler.versions(id).await.expect("readable").into_iter().map(|version| version.version);
+    assert_eq!(numbers.collect::<Vec<_>>(), [2, 1]);
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ pub mod approvals;
 pub mod audit;
 pub mod budgets;
 pub mod calls;
+mod draft_trials;
 mod error;
 #[cfg(test)]
 mod full_disk;

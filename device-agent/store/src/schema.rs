@@ -333,6 +333,28 @@ CREATE INDEX approval_with_content ON approval (kept_from) WHERE arguments IS NO
 ALTER TABLE service ADD COLUMN unpublished_at TEXT;
 ALTER TABLE service ADD COLUMN removed_at TEXT;
 ",
+    "
+-- A table's checks cannot be changed: the versions are copied into one that also holds drafts which are tried, as version 0, each
+-- with the digest of its input and the run that it was offered in.
+CREATE TABLE service_version_with_drafts (
+    endpoint_id   TEXT NOT NULL REFERENCES service (endpoint_id),
+    version       INTEGER NOT NULL CHECK (version >= 0),
+    digest        TEXT NOT NULL,
+    definition    TEXT NOT NULL,
+    checks        TEXT NOT NULL,
+    published_at  TEXT,
+    paused        TEXT,
+    trial_input   TEXT,
+    trial_run     TEXT,
+    PRIMARY KEY (endpoint_id, version),
+    CHECK ((version = 0) = (trial_input IS NOT NULL)),
+    CHECK (version > 0 OR published_at IS NULL)
+) STRICT;
+INSERT INTO service_version_with_drafts (endpoint_id, version, digest, definition, checks, published_at, paused)
+    SELECT endpoint_id, version, digest, definition, checks, published_at, paused FROM service_version;
+DROP TABLE service_version;
+ALTER TABLE service_version_with_drafts RENAME TO service_version;
+",
 ];
 
 /// Checks, without a change, that the file has this program's schema.

@@ -19,6 +19,9 @@ pub struct Services {
     pub(super) store: Store,
 }
 
+/// How many versions of a service are shown.
+pub const MAX_SHOWN_VERSIONS: u32 = 50;
+
 /// A frozen version with its number, which the gateway may not have confirmed yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrozenVersion {
@@ -165,6 +168,26 @@ impl Services {
                 // Computed anew: the digest must be that of the definition that would be executed, not of a column.
                 let digest = definition.digest();
                 Ok(Some((definition, digest)))
+            })
+            .await
+    }
+
+    /// The versions of a service that were published, newest first, up to [`MAX_SHOWN_VERSIONS`].
+    ///
+    /// # Errors
+    /// The database cannot be read, or a version is damaged.
+    pub async fn versions(&self, endpoint_id: EndpointId) -> Result<Vec<Version>, Error> {
+        let sql = "SELECT version, definition, checks, published_at, paused FROM service_version
+             WHERE endpoint_id = ?1 AND published_at IS NOT NULL ORDER BY version DESC LIMIT ?2";
+        self.store
+            .lazily(move |tx| {
+                let mut statement = tx.prepare_cached(sql)?;
+                let mut rows = statement.query(params![endpoint_id.to_string(), MAX_SHOWN_VERSIONS])?;
+                let mut versions = Vec::new();
+                while let Some(row) = rows.next()? {
+                    versions.push(version(row, 0)?);
+                }
+                Ok(versions)
             })
             .await
     }
@@ -332,28 +355,11 @@ fn freeze(
     definition: &str,
     checks: &str,
 ) -> Result<FreezeOutcome, Error> {
-    let draft_id = draft_id.to_string();
-    let chosen: Option<Option<String>> = tx
-        .query_row("SELECT endpoint_id FROM service WHERE draft_id = ?1 AND removed_at IS NULL", [&draft_id], |row| {
-            row.get(0)
-        })
-        .optional()?;
-    let endpoint_id = match chosen {
-        None => return Ok(FreezeOutcome::Gone),
-        Some(Some(endpoint)) => id(&endpoint)?,
-        Some(None) => {
-            let endpoint_id = EndpointId::new();
-            tx.execute(
-                "UPDATE service SET endpoint_id = ?2 WHERE draft_id = ?1",
-                params![draft_id, endpoint_id.to_string()],
-            )?;
-            endpoint_id
-        }
-    };
+    let Some(endpoint_id) = choose_endpoint(tx, draft_id)? else { return Ok(FreezeOutcome::Gone) };
     let newest: Option<(u32, String, bool)> = tx
         .query_row(
             "SELECT version, digest, published_at IS NOT NULL FROM service_version
-             WHERE endpoint_id = ?1 ORDER BY version DESC LIMIT 1",
+             WHERE endpoint_id = ?1 AND version > 0 ORDER BY version DESC LIMIT 1",
             [endpoint_id.to_string()],
             |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
         )
@@ -382,6 +388,23 @@ fn freeze(
     Ok(FreezeOutcome::Frozen(FrozenVersion { endpoint_id, version, digest }))
 }
 
+/// The identifier of a service for callers, chosen now if it has none yet; `None` if there is no such service.
+pub(super) fn choose_endpoint(tx: &Transaction<'_>, draft_id: DraftId) -> Result<Option<EndpointId>, Error> {
+    let draft_id = draft_id.to_string();
+    let sql = "SELECT endpoint_id FROM service WHERE draft_id = ?1 AND removed_at IS NULL";
+    let chosen: Option<Option<String>> = tx.query_row(sql, [&draft_id], |row| row.get(0)).optional()?;
+    match chosen {
+        None => Ok(None),
+        Some(Some(endpoint)) => id(&endpoint).map(Some),
+        Some(None) => {
+            let endpoint_id = EndpointId::new();
+            let sql = "UPDATE service SET endpoint_id = ?2 WHERE draft_id = ?1";
+            tx.execute(sql, params![draft_id, endpoint_id.to_string()])?;
+            Ok(Some(endpoint_id))
+        }
+    }
+}
+
 fn services(tx: &Transaction<'_>, filter: &str, value: &str) -> Result<Vec<Service>, Error> {
     let sql = format!(
         "SELECT s.draft_id, s.app_id, s.endpoint_id, s.definition, s.checks, s.created_at, s.changed_at,
@@ -404,16 +427,7 @@ fn services(tx: &Transaction<'_>, filter: &str, value: &str) -> Result<Vec<Servi
 fn service(row: &Row<'_>) -> Result<Service, Error> {
     let column = |n| row.get::<_, String>(n);
     let maybe = |n| row.get::<_, Option<String>>(n);
-    let published = match row.get::<_, Option<u32>>(7)? {
-        None => None,
-        Some(version) => Some(Version {
-            version,
-            definition: read(&column(8)?, "a service version")?,
-            checks: read(&column(9)?, "the checks of a service")?,
-            published_at: maybe(10)?.as_deref().map(id).transpose()?,
-            paused: maybe(11)?,
-        }),
-    };
+    let published = row.get::<_, Option<u32>>(7)?.map(|_| version(row, 7)).transpose()?;
     Ok(Service {
         draft_id: id(&column(0)?)?,
         app_id: id(&column(1)?)?,
@@ -423,6 +437,17 @@ fn service(row: &Row<'_>) -> Result<Service, Error> {
         created_at: id(&column(5)?)?,
         changed_at: id(&column(6)?)?,
         published,
+    })
+}
+
+/// A version whose columns begin at `first`.
+fn version(row: &Row<'_>, first: usize) -> Result<Version, Error> {
+    Ok(Version {
+        version: row.get(first)?,
+        definition: read(&row.get::<_, String>(first + 1)?, "a service version")?,
+        checks: read(&row.get::<_, String>(first + 2)?, "the checks of a service")?,
+        published_at: row.get::<_, Option<String>>(first + 3)?.as_deref().map(id).transpose()?,
+        paused: row.get(first + 4)?,
     })
 }
 
@@ -438,8 +463,9 @@ pub(super) fn id<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Re
     text.parse().map_err(|error: T::Err| Error::damaged("a service")(error.to_string()))
 }
 
-fn text(value: &impl Serialize) -> String {
-    serde_json::to_string(value).expect("definitions and reports are text, numbers and lists, which JSON can hold")
+pub(super) fn text(value: &impl Serialize) -> String {
+    serde_json::to_string(value)
+        .expect("definitions, reports and inputs are text, numbers and lists, which JSON can hold")
 }
 
 fn read<T: DeserializeOwned>(json: &str, what: &'static str) -> Result<T, Error> {

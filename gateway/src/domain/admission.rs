@@ -100,8 +100,8 @@ impl AdmissionService {
         }
     }
 
-    /// Admits a run that the owner of an application's service requests. It passes the same checks as callers' runs:
-    /// the service, access, the queue. Every request is another run.
+    /// Admits a run that the owner of an application's service requests, of a draft or of the published version. It passes the same
+    /// checks as callers' runs: the service, access, the queue. Every request is another run.
     ///
     /// # Errors
     /// [`Refusal::NotFound`]: the application has no such published service. [`Refusal::ApplicationDisabled`]: the
@@ -109,12 +109,17 @@ impl AdmissionService {
     /// is disabled. [`Refusal::QueueFull`]: too many of the
     /// application's runs wait. [`Refusal::StoreUnavailable`] or [`Refusal::Internal`]: the database does not answer,
     /// or refuses the statement.
-    pub async fn admit_own(&self, app_id: ApplicationId, mut request: RunRequest) -> Result<Run, Refusal> {
+    pub async fn admit_own(
+        &self,
+        app_id: ApplicationId,
+        draft: Option<Sha256Digest>,
+        mut request: RunRequest,
+    ) -> Result<Run, Refusal> {
         let run_id = RunId::new();
         let identity = digest_of(&["owner", &run_id.to_string()]);
         let room = self.waiting.has_room(app_id).await?;
-        let submission =
-            submission(Principal { app_id, subject: OWNER_SUBJECT }, run_id, identity, &mut request, room)?;
+        let whose = Principal { app_id, subject: OWNER_SUBJECT };
+        let submission = Submission { draft, ..submission(whose, run_id, identity, &mut request, room)? };
         match self.admissions.admit(submission).await? {
             Admission::Accepted(accepted) => Ok(self.accepted(app_id, run_id, request, accepted)),
             Admission::NoSuchEndpoint => Err(Refusal::NotFound),
@@ -222,6 +227,7 @@ pub(super) fn submission(
         endpoint_id: request.endpoint_id,
         identity,
         fingerprint: request.fingerprint,
+        draft: None,
         input: std::mem::take(&mut request.input_json),
         metadata: serde_json::to_string(&request.metadata).map_err(|_| Refusal::Internal)?,
         queue_ttl_s: seconds(request.queue_ttl_s),

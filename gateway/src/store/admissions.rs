@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use deskgate_protocol::canonical::Sha256Digest;
+use deskgate_protocol::service::DRAFT_VERSION;
 use deskgate_protocol::{ApplicationId, DeviceId, EndpointId, EventId, RunId, Timestamp};
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -38,6 +39,8 @@ pub struct Submission {
     pub identity: Sha256Digest,
     /// The digest of the body.
     pub fingerprint: Sha256Digest,
+    /// The digest of the draft that its owner tries; `None`: the published version is to execute.
+    pub draft: Option<Sha256Digest>,
     /// The `input` object, as JSON text.
     pub input: String,
     /// The `metadata` object, as JSON text.
@@ -192,14 +195,19 @@ impl Store {
                 SELECT s.*, k.run_id AS known_run_id, k.fingerprint AS known_fingerprint, t.*
                 FROM unnest(
                     $1::uuid[], $2::uuid[], $3::text[], $4::uuid[], $5::bytea[], $6::bytea[], $7::text[],
-                    $8::text[], $9::int[], $10::int[], $11::text[], $12::bool[], $13::uuid[])
+                    $8::text[], $9::int[], $10::int[], $11::text[], $12::bool[], $13::uuid[], $14::bytea[])
                 WITH ORDINALITY AS s(run_id, app_id, subject, endpoint_id, identity, fingerprint, input,
-                    metadata, queue_ttl_s, max_duration_s, traceparent, queue_open, event_id, place)
+                    metadata, queue_ttl_s, max_duration_s, traceparent, queue_open, event_id, draft, place)
                 LEFT JOIN LATERAL (
                     SELECT r.run_id, r.fingerprint FROM runs r WHERE r.identity = s.identity LIMIT 1) k ON true
                 LEFT JOIN LATERAL (
-                    SELECT e.version, e.definition_sha256, e.device_id, {LIFE_SQL} AS life, d.access_enabled,
-                        {PRESENCE_SQL} AS presence
+                    -- A draft can be tried while nothing is published, as long as its application is active.
+                    SELECT CASE WHEN s.draft IS NULL THEN e.version ELSE {DRAFT_VERSION} END AS version,
+                        coalesce(s.draft, e.definition_sha256) AS definition_sha256, e.device_id,
+                        CASE WHEN s.draft IS NULL THEN {LIFE_SQL}
+                            WHEN (SELECT p.state = 'active' FROM applications p WHERE p.app_id = e.app_id) THEN 'open'
+                            ELSE 'closed' END AS life,
+                        d.access_enabled, {PRESENCE_SQL} AS presence
                     FROM endpoints e JOIN devices d ON d.device_id = e.device_id AND d.revoked_at IS NULL
                     WHERE e.endpoint_id = s.endpoint_id AND e.app_id = s.app_id LIMIT 1) t ON true
             ), admitted AS (
@@ -251,6 +259,7 @@ impl Store {
                     &submissions.iter().map(|s| s.traceparent.as_deref()).collect::<Vec<_>>(),
                     &submissions.iter().map(|s| s.queue_open).collect::<Vec<_>>(),
                     &column(|_| EventId::new().uuid()),
+                    &submissions.iter().map(|s| s.draft.as_ref().map(|draft| draft.0.as_slice())).collect::<Vec<_>>(),
                 ],
             )
             .await?;

@@ -1,7 +1,7 @@
 //! Published services.
 
-use deskgate_protocol::management::{ActivityKind, PublishEndpoint, PublishedEndpoint};
-use deskgate_protocol::service::{Endpoint, EndpointDevice};
+use deskgate_protocol::management::{ActivityKind, PublishEndpoint, PublishedEndpoint, TryDraft};
+use deskgate_protocol::service::{DRAFT_VERSION, Endpoint, EndpointDevice};
 use deskgate_protocol::{ApplicationId, DeviceId};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
@@ -52,6 +52,9 @@ deskgate_protocol::words! {
 pub(super) const LIFE_SQL: &str = "CASE WHEN e.unpublished_at IS NOT NULL THEN 'unpublished'
     WHEN e.closed_at IS NOT NULL THEN 'closed' WHEN e.disabled_at IS NOT NULL THEN 'disabled' ELSE 'open' END";
 
+const SERVICE_QUOTAS: [QuotaKind; 3] =
+    [QuotaKind::ServicesPerApplication, QuotaKind::ServicesPerDevice, QuotaKind::ServicesPerAccount];
+
 pub(super) const ENDPOINT_COLUMNS: &str =
     "e.endpoint_id, e.app_id, e.name, e.description, e.version, e.definition_sha256,
     e.published_at, e.closed_at, e.unpublished_at, e.disabled_at";
@@ -100,14 +103,43 @@ impl Store {
             };
             Ok(row.try_get::<_, bool>("fresh")?.then_some(note))
         };
-        let kinds = &[QuotaKind::ServicesPerApplication, QuotaKind::ServicesPerDevice, QuotaKind::ServicesPerAccount];
         let about = Some(wanted.endpoint_id.uuid());
-        let making = Making { kinds, app_id: Some(wanted.app_id), about, replaces: false };
+        let making = Making { kinds: &SERVICE_QUOTAS, app_id: Some(wanted.app_id), about, replaces: false };
         match self.execute_within_quotas(owner, &making, &sql, &params, published_now).await? {
             Ok(Some(row)) => Ok(PublicationOutcome::Published(published(&row)?)),
             Ok(None) => self.why_not_published(owner.device_id, wanted).await,
             Err(reached) => Ok(PublicationOutcome::QuotaReached(reached)),
         }
+    }
+
+    /// Notes a draft of this device that its owner wants to try, as a service that callers have never seen; only if the quotas
+    /// leave room for one. Nothing is changed of a service that is known. False: the application is not active, or the identifier
+    /// is taken.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
+    pub async fn note_draft(&self, owner: Owner, wanted: &TryDraft) -> Result<Result<bool, QuotaReached>, Error> {
+        let sql = format!(
+            "-- endpoints::note_draft
+            WITH a AS (
+                SELECT app_id FROM applications WHERE app_id = $3 AND device_id = $2 AND state = 'active' FOR SHARE)
+            INSERT INTO endpoints AS e (endpoint_id, app_id, device_id, name, description, version, definition_sha256,
+                closed_at, unpublished_at)
+            SELECT $1, a.app_id, $2, $4, '', {DRAFT_VERSION}, $5, now(), now() FROM a
+            ON CONFLICT (endpoint_id) DO UPDATE SET version = e.version WHERE e.app_id = $3 AND e.device_id = $2
+            RETURNING 1"
+        );
+        let params: [&(dyn ToSql + Sync); 5] = [
+            &wanted.endpoint_id.uuid(),
+            &owner.device_id.uuid(),
+            &wanted.app_id.uuid(),
+            &wanted.name,
+            &wanted.definition_sha256.0.as_slice(),
+        ];
+        let about = Some(wanted.endpoint_id.uuid());
+        let making = Making { kinds: &SERVICE_QUOTAS, app_id: Some(wanted.app_id), about, replaces: false };
+        let noted = self.execute_within_quotas(owner, &making, &sql, &params, |_| Ok(None)).await?;
+        Ok(noted.map(|row| row.is_some()))
     }
 
     async fn why_not_published(

@@ -53,6 +53,7 @@ pub const MIGRATIONS: &[Migration] = &[
     },
     Migration { version: 25, name: "service_life", sql: include_str!("../../migrations/0025_service_life.sql") },
     Migration { version: 26, name: "invitations", sql: include_str!("../../migrations/0026_invitations.sql") },
+    Migration { version: 27, name: "draft_trials", sql: include_str!("../../migrations/0027_draft_trials.sql") },
 ];
 
 /// An advisory lock number that is used for nothing else in this database.

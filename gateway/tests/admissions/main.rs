@@ -34,6 +34,7 @@ fn submission(number: i64) -> Submission {
         endpoint_id: EndpointId::from(uuid::Uuid::nil()),
         identity: digest,
         fingerprint: digest,
+        draft: None,
         input: r#"{"text":"work"}"#.to_owned(),
         metadata: "{}".to_owned(),
         queue_ttl_s: 60,

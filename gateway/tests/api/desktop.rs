@@ -2,13 +2,16 @@
 
 use deskgate_gateway::store::attempts::RecordOutcome;
 use deskgate_gateway::store::operations::OrderSelection;
+use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::Order;
 use deskgate_protocol::management::{
-    ListConversations, ManagementErrorCode, ResetConversation, ShowConversation, ShowOperation, StopRun, TryEndpoint,
+    ListConversations, ManagementErrorCode, PublishEndpoint, ResetConversation, ShowConversation, ShowOperation,
+    StopRun, TryDraft, TryEndpoint,
 };
 use deskgate_protocol::operation::{OperationState, OutcomeCode};
 use deskgate_protocol::run::EventType;
-use deskgate_protocol::{ConversationId, OperationId, RunId};
+use deskgate_protocol::service::DRAFT_VERSION;
+use deskgate_protocol::{ConversationId, EndpointId, OperationId, RunId};
 use serde_json::json;
 
 use crate::conversations::{TestConversation, report, start};
@@ -34,6 +37,55 @@ async fn an_owners_own_run_passes_where_the_others_pass() {
     assert_eq!(code(ask(device.endpoint, &"x".repeat(256 * 1024 + 1)).await), ManagementErrorCode::Invalid);
     device.allow(false).await;
     assert_eq!(code(ask(device.endpoint, "Paused?").await), ManagementErrorCode::Conflict);
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_draft_is_tried_without_anything_of_it_being_published() {
+    let gateway = TestGateway::new().await;
+    let device = &gateway.device;
+    let (new, digest) = (EndpointId::new(), Sha256Digest::of(b"a draft"));
+    let draft = |endpoint_id, app_id| TryDraft {
+        app_id,
+        endpoint_id,
+        name: "Letters".to_owned(),
+        definition_sha256: digest,
+        input: "What is new?".to_owned(),
+    };
+    let ask = |endpoint_id| device.desktop.try_draft(draft(endpoint_id, device.app.id));
+    let (session, _) = device.connect().await;
+    for endpoint_id in [new, new, device.endpoint] {
+        let run = ask(endpoint_id).await.expect("accepted");
+        assert_eq!((run.endpoint_id, run.endpoint_version), (endpoint_id, DRAFT_VERSION));
+        let offered = device.claim(session, 1).await;
+        let [offer] = &offered[..] else { panic!("{offered:?}") };
+        assert_eq!((offer.run_id, offer.endpoint_version, offer.definition_sha256), (run.run_id, 0, digest));
+    }
+    let listed = gateway.ask("GET", "/api/v1/agent-endpoints").send().await.json();
+    assert!(!listed.to_string().contains("Letters"), "{listed}");
+    let published = &listed["endpoints"][0];
+    assert_eq!((&published["id"], &published["version"]), (&json!(device.endpoint), &json!(1)), "it stays as it was");
+    let path = format!("/api/v1/agent-endpoints/{new}/runs");
+    let body = json!({ "input": { "text": "Mine?" } });
+    let refused = gateway.ask("POST", &path).header("Idempotency-Key", "draft").json(&body).send().await;
+    assert_eq!(refused.status, 404, "callers cannot call it");
+
+    let publish = PublishEndpoint {
+        app_id: device.app.id,
+        endpoint_id: new,
+        version: 1,
+        name: "Letters".to_owned(),
+        description: String::new(),
+        definition_sha256: digest,
+    };
+    device.desktop.publish(publish).await.expect("its first version is 1, as of any other");
+    let code = |refused: Result<_, deskgate_protocol::management::ManagementError>| refused.expect_err("refused").code;
+    let foreign = DeviceFixture::pair(gateway.store()).await;
+    let of_other = |endpoint_id, app_id| device.desktop.try_draft(draft(endpoint_id, app_id));
+    assert_eq!(code(of_other(foreign.endpoint, device.app.id).await), ManagementErrorCode::NotFound);
+    assert_eq!(code(of_other(EndpointId::new(), foreign.app.id).await), ManagementErrorCode::NotFound);
+    device.allow(false).await;
+    assert_eq!(code(ask(new).await), ManagementErrorCode::Conflict, "access is paused");
     gateway.stop().await;
 }
 

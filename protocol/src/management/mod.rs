@@ -41,7 +41,7 @@ pub use conversations::{
 pub use operations::{ShowOperation, StopRun};
 pub use overview::{ApplicationNumbers, AttentionCounts, Day, DurationStats, GetOverview, Hour, Overview};
 pub use runs::{
-    ExportRuns, LISTED_TEXT_CHARS, ListRuns, ListedRun, RunDetail, RunExport, RunPage, ShowRun, TryEndpoint,
+    ExportRuns, LISTED_TEXT_CHARS, ListRuns, ListedRun, RunDetail, RunExport, RunPage, ShowRun, TryDraft, TryEndpoint,
 };
 pub use services::{
     EnableEndpoint, ListEndpoints, PreviewUnpublishing, PublishEndpoint, PublishedEndpoint, UnpublishEndpoint,
@@ -122,6 +122,8 @@ calls! {
     EnableEndpoint => PublishedEndpoint;
     /// Starts a run of a published service for the service's owner.
     TryEndpoint => Run;
+    /// Starts a run of a draft for the service's owner.
+    TryDraft => Run;
     /// Enables or pauses external access to everything this device published.
     SetAccess => Access;
     /// Whether access is enabled.

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::canonical::Sha256Digest;
 use crate::ids::{ApplicationId, EndpointId, RunId};
 use crate::run::{Run, RunEvent, RunState};
 
@@ -33,6 +34,22 @@ pub struct ListRuns {
 pub struct TryEndpoint {
     /// The service's identifier.
     pub endpoint_id: EndpointId,
+    /// The input's text for the assistant: 1 byte to 256 KiB.
+    pub input: String,
+}
+
+/// Starts a run of a draft that its owner tries. The gateway offers it under [`DRAFT_VERSION`](crate::service::DRAFT_VERSION), and accepts nothing else for that
+/// draft. The reply is the run, without its input.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TryDraft {
+    /// The application that the service belongs to.
+    pub app_id: ApplicationId,
+    /// The service's identifier, which the device chose, published or not.
+    pub endpoint_id: EndpointId,
+    /// The draft's name.
+    pub name: String,
+    /// The digest of the draft, which stays on the device.
+    pub definition_sha256: Sha256Digest,
     /// The input's text for the assistant: 1 byte to 256 KiB.
     pub input: String,
 }

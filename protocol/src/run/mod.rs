@@ -39,7 +39,7 @@ pub struct Run {
     pub run_id: RunId,
     /// The service it was submitted to.
     pub endpoint_id: EndpointId,
-    /// The version of the service at acceptance, which is the one that executes.
+    /// The version of the service at acceptance, which is the one that executes; 0 for a draft that its owner tries.
     pub endpoint_version: u32,
     /// The conversation it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]

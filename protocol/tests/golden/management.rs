@@ -1,9 +1,11 @@
 //! Samples of management requests and their replies.
 
+use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::conversation::ConversationState;
 use deskgate_protocol::delivery::*;
 use deskgate_protocol::management::*;
-use deskgate_protocol::run::RunState;
+use deskgate_protocol::run::{Run, RunState};
+use deskgate_protocol::service::DRAFT_VERSION;
 
 use crate::file::Golden;
 use crate::samples::*;
@@ -95,6 +97,13 @@ fn every_management_call_and_its_reply_are_written_and_read_as_ever() {
         UnpublishEndpoint: UnpublishEndpoint { endpoint_id: endpoint_id() } => published();
         EnableEndpoint: EnableEndpoint { endpoint_id: endpoint_id(), enabled: false } => published();
         TryEndpoint: TryEndpoint { endpoint_id: endpoint_id(), input: "Summarise it.".to_owned() } => young_run();
+        TryDraft: TryDraft {
+            app_id,
+            endpoint_id: endpoint_id(),
+            name: name.clone(),
+            definition_sha256: Sha256Digest::of(b"a draft"),
+            input: "Summarise it.".to_owned(),
+        } => Run { endpoint_version: DRAFT_VERSION, ..young_run() };
         SetAccess: SetAccess { enabled: true } => access();
         GetAccess: GetAccess {} => Access { changed_at: None, ..access() };
         GetOverview: GetOverview {} => overview();

@@ -102,6 +102,9 @@ async fn every_page_of_a_computer_in_use_is_fit_for_everybody() {
     std::fs::remove_file(folder.path().join("reply.txt")).expect("it was written");
     let message = backend.say(&talk, 1, "Take your time.").await.expect("answered");
     backend.wait_for_state(text(&message.body, "/run_id"), "awaiting_approval").await;
+    // A draft beside what is published, with something to compare.
+    device.cli(&["service", "edit", "shop", "--description", "Answers letters."]).await.ok();
+    device.cli(&["service", "check", "shop"]).await.ok();
     all(&mut judge, &page, &device).await;
 
     page.goto("/applications/new").await;

@@ -53,7 +53,7 @@ async fn a_newcomer_gets_from_the_link_to_a_finished_test_run_by_mouse() {
     page.wait_for_visible("header >> text=Access enabled").await;
     page.click("#steps a >> text=Try it").await;
     page.fill("#try-input", QUESTION_TEXT).await;
-    page.click("text=Start a test run").await;
+    page.click("#try button >> text=Send").await;
     // The page is not reloaded.
     page.wait_for_visible("#trial >> text=Succeeded").await;
     page.wait_for_visible("#trial-answer >> text=orders.txt").await;
@@ -105,7 +105,7 @@ async fn a_newcomer_gets_from_the_link_to_a_finished_test_run_by_keys_alone() {
     page.wait_for_visible("#try").await;
     page.tab_to("textbox", "What a caller would send").await;
     page.types(QUESTION_TEXT).await;
-    choose(&page, "button", "Start a test run").await;
+    choose(&page, "button", "Send").await;
     page.wait_for_visible("#trial >> text=Succeeded").await;
     page.wait_for_visible(&format!("#trial-answer >> text={ANSWER_TEXT}")).await;
     the_run_is_done(&device).await;

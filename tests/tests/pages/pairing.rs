@@ -1,6 +1,6 @@
 //! Pairing by an invitation on the page Connection: one paste, and the administrator's confirmation.
 
-use deskgate_tests::{Browser, GatewayProcess, Postgres, TestDevice};
+use deskgate_tests::{Browser, Folder, GatewayProcess, Postgres, TestDevice};
 
 use crate::accessibility::AccessibilityChecker;
 use crate::text;
@@ -10,7 +10,10 @@ async fn one_paste_and_one_confirmation_pair_a_computer_while_the_page_stays_ope
     let Some(browser) = Browser::start().await else { return };
     let postgres = Postgres::shared().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;
-    let device = TestDevice::built_in().await;
+    let (device, folder) = (TestDevice::built_in().await, Folder::new());
+    device.cli(&["app", "create", "Billing"]).await.ok();
+    let path = folder.path().display().to_string();
+    device.cli(&["service", "create", "Letters", "--app", "Billing", "--dir", &path]).await.ok();
     let page = browser.signed_in(&device).await;
     let mut judge = AccessibilityChecker::of("pairing");
 
@@ -46,7 +49,17 @@ async fn one_paste_and_one_confirmation_pair_a_computer_while_the_page_stays_ope
     page.reload().await;
     let after = page.evaluate("document.querySelector('#ssh-address').value").await;
     assert_eq!(after.as_str(), Some(gateway.ssh().get().to_string().as_str()), "before: {filled}");
-    judge.sentence(3);
+
+    // What belongs to the gateway before is shown apart, and made again here by one click.
+    page.goto("/services").await;
+    page.wait_for_visible("h2 >> text=at the built-in gateway").await;
+    judge.judge(&page, "elsewhere").await;
+    page.click("button >> text=Make it here too").await;
+    page.wait_for_visible("#key").await;
+    page.goto("/services").await;
+    page.wait_for_visible("text=This gateway has an application of this name").await;
+    assert_eq!(page.count("h3 >> text=Letters").await, 2);
+    judge.sentence(4);
 }
 
 #[tokio::test]

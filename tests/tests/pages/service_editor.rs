@@ -163,11 +163,11 @@ async fn a_test_run_streams_beside_the_form_is_allowed_there_and_leaves_what_is_
     let listed = device.cli(&["service", "list"]).await.ok();
     page.goto(&format!("/services/{}", text(&listed, "/services/0/draft_id"))).await;
     page.wait_for_visible("#live >> text=/^Live$/").await;
-    page.wait_for_visible("#try >> text=version 1").await;
+    assert_eq!(value(&page, "#try-of").await, "published");
     page.fill("#instructions", "Not saved yet.").await;
 
     page.fill("#try-input", "Answer the customer.").await;
-    page.click("text=Start a test run").await;
+    page.click("#try button >> text=Send").await;
     page.wait_for_visible("#trial >> text=I save it.").await;
     page.wait_for_visible("#trial >> text=May it use Write on").await;
     judge.judge(&page, "waits").await;
@@ -185,7 +185,7 @@ async fn a_test_run_streams_beside_the_form_is_allowed_there_and_leaves_what_is_
     page.wait_for_visible("header >> text=Access paused").await;
     page.fill("#try-input", "Once more.").await;
     browser.tolerate(Some("Failed to load resource")).await;
-    choose(&page, "button", "Start a test run").await;
+    choose(&page, "button", "Send").await;
     page.wait_for_visible("#try [role=alert] >> text=access is paused").await;
     browser.tolerate(None).await;
     assert_eq!(value(&page, "#try-input").await, "Once more.");

@@ -48,8 +48,10 @@ async fn a_draft_that_is_none_keeps_every_field(page: &BrowserPage, judge: &mut 
     page.click("summary >> text=Advanced").await;
     page.fill("#description", "Answers questions\nabout orders.").await;
     page.fill("#working_directory", "relative/path").await;
-    page.tick("input[value=Edit]:not([name=unasked])", false).await;
-    page.tick("input[name=unasked][value=Write]", true).await;
+    page.tick("input[value=Edit]", false).await;
+    assert_eq!(page.count("#freely_in:visible").await, 0);
+    page.click("text=Before changes outside one folder").await;
+    page.fill("#freely_in", "drafts").await;
     page.click("summary >> text=Rules for single files").await;
     page.fill("#rules", "permit everything").await;
     page.fill("#max_turns", "many").await;
@@ -272,7 +274,7 @@ async fn the_page_of_a_service_whose_application_was_removed_offers_nothing_that
     device.cli(&["app", "remove", "shop", "--yes"]).await.ok();
     page.goto(&address).await;
     page.wait_for_visible("main >> text=Its application shop was removed").await;
-    for gone in ["Publish…", "Check capabilities", "Save draft", "Start a test run"] {
+    for gone in ["Publish…", "Check capabilities", "Save draft", "What a caller would send"] {
         assert_eq!(page.count(&format!("main >> text={gone}")).await, 0, "{gone}");
     }
     judge.judge(&page, "ended").await;

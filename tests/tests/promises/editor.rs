@@ -98,9 +98,13 @@ async fn a_service_is_described_checked_published_and_changed_on_its_page() {
     assert!(visitor.page(&page).await.text.contains(&endpoint));
     assert!(visitor.page(&format!("/applications/{app}")).await.text.contains(&endpoint));
 
+    // What is published and what is a draft are tried from one form.
+    let form = visitor.page(&page).await.text;
+    assert!(form.contains("<option value=\"published\" selected>Version 1") && !form.contains("value=\"draft\""));
+
     // Tried: refused while access is paused, with the text kept; then a normal run.
     let tried = format!("{page}/try");
-    let paused = visitor.send(&tried, &[("input", "What is in <orders>?")]).await;
+    let paused = visitor.send(&tried, &[("input", "What is in <orders>?"), ("of", "published")]).await;
     assert_eq!(paused.status, StatusCode::CONFLICT);
     assert!(
         paused.text.contains("access is paused") && paused.text.contains("What is in &#60;orders&#62;?"),
@@ -108,7 +112,8 @@ async fn a_service_is_described_checked_published_and_changed_on_its_page() {
         paused.text
     );
     device.cli(&["access", "enable"]).await.ok();
-    let run = visitor.send(&tried, &[("input", "What is in the folder?")]).await.redirect_target();
+    let asked = [("input", "What is in the folder?"), ("of", "published")];
+    let run = visitor.send(&tried, &asked).await.redirect_target();
     let shown = run.strip_prefix(&format!("{page}?tried=")).expect("the service's page, with the run");
     let run_id = shown.strip_suffix("#try").expect("its place");
     let ended = device.cli(&["run", "show", run_id, "--wait", "40s"]).await.ok();
@@ -127,6 +132,19 @@ async fn a_service_is_described_checked_published_and_changed_on_its_page() {
     let changed = visitor.page(&page).await.text;
     assert!(changed.contains("What this draft changes") && changed.contains("Reads slowly."), "{changed}");
     assert!(changed.contains("PASS") && !changed.contains("was PASS"), "it was checked as it is: {changed}");
+    // A draft that was checked is tried by itself; callers keep what is published.
+    assert!(changed.contains("<option value=\"draft\" selected>"), "{changed}");
+    let run = visitor.send(&tried, &[("input", "As it will be?"), ("of", "draft")]).await.redirect_target();
+    let run_id = run.trim_start_matches(&format!("{page}?tried=")).trim_end_matches("#try");
+    let ended = device.cli(&["run", "show", run_id, "--wait", "40s"]).await.ok();
+    assert_eq!((&ended["run"]["state"], &ended["run"]["endpoint_version"]), (&"succeeded".into(), &0.into()));
+    assert!(visitor.page(&run).await.text.contains("<span>draft</span>"));
+    assert!(visitor.page(&format!("/runs/{run_id}")).await.text.contains(", draft</dd>"));
+    let said =
+        device.cli(&["service", "try", "Reader", "--draft", "--input", "Once more.", "--wait", "40s"]).await.ok();
+    assert_eq!(said["run"]["endpoint_version"], 0);
+    let differs = device.plain_cli(&["service", "diff", "Reader"]).await.stdout;
+    assert!(differs.contains("description") && differs.contains("+Reads slowly."), "{differs}");
     let was = value(&changed, "was");
     let unchecked = [&with(&other, "expiry", "3")[..], &[("was", was.as_str())]].concat();
     visitor.send(&page, &unchecked).await.redirect_target();
@@ -139,9 +157,30 @@ async fn a_service_is_described_checked_published_and_changed_on_its_page() {
     assert!(refused.text.contains("Written in another window."), "what was written is kept");
     let late = visitor.send(&format!("{page}/publish"), &[("definition", &definition)]).await;
     assert_eq!(late.status, StatusCode::CONFLICT, "the question was about another draft");
+    let unchecked = device.cli(&["service", "try", "Reader", "--draft", "--input", "Early?"]).await;
+    assert!(unchecked.stderr.contains("has not been checked"), "{}", unchecked.stderr);
     let now = device.cli(&["service", "show", "Reader"]).await.ok();
     assert_eq!(now["draft"]["description"], "Reads slowly.");
     assert_eq!(now["published"]["definition"]["description"], "Reads & answers.");
+
+    // Two versions, and what the second changed.
+    device.cli(&["service", "check", "Reader"]).await.ok();
+    device.cli(&["service", "publish", "Reader"]).await.ok();
+    let listed = device.cli(&["service", "versions", "Reader"]).await.ok();
+    let numbers: Vec<_> = listed["versions"].as_array().expect("a list").iter().map(|one| &one["version"]).collect();
+    assert_eq!(numbers, [2, 1]);
+    let below = visitor.page(&page).await.text;
+    assert!(below.contains("<b>Version 2</b>") && below.contains("?from=1&amp;to=2"), "{below}");
+    let compared = visitor.page(&format!("{page}/versions?from=1&to=2")).await.text;
+    assert!(compared.contains("What version 2 has otherwise than version 1"), "{compared}");
+    assert!(compared.contains("<del>&#38;</del>") || compared.contains("<ins>slowly"), "word for word: {compared}");
+    let same = visitor.page(&format!("{page}/versions")).await.text;
+    assert!(same.contains("Nothing: they are the same."), "{same}");
+    assert_eq!(visitor.page(&format!("{page}/versions?from=7")).await.status, StatusCode::NOT_FOUND);
+    let unknown = device.cli(&["service", "diff", "Reader", "7"]).await;
+    assert!(unknown.stderr.contains("no version 7"), "{}", unknown.stderr);
+    let of_versions = device.cli(&["service", "diff", "Reader", "1", "2"]).await.ok();
+    assert_eq!(of_versions["fields"][0]["field"], "approvals", "{of_versions}");
 }
 
 #[tokio::test]

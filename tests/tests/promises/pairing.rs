@@ -4,6 +4,7 @@ use deskgate_protocol::Timestamp;
 use deskgate_protocol::invitation::{Invitation, InvitationToken};
 use deskgate_tests::proxy::Proxy;
 use deskgate_tests::sshd::Sshd;
+use deskgate_tests::visitor::Visitor;
 use deskgate_tests::{Folder, GatewayProcess, Postgres, TestDevice, until};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -214,4 +215,60 @@ async fn an_invitation_leads_through_debians_own_ssh_server_until_it_ends() {
     let stranger = TestDevice::for_remote().await;
     let refused = stranger.cli(&["pair", text(&invited, "/line"), "--yes"]).await;
     assert!(refused.exit == 4 && refused.stderr.contains("authorized_keys"), "{}", refused.stderr);
+}
+
+#[tokio::test]
+async fn an_application_of_the_gateway_before_is_made_again_at_this_one_with_its_services() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let (device, folder) = (TestDevice::built_in().await, Folder::new());
+    device.cli(&["app", "create", "Billing"]).await.ok();
+    let path = folder.path().display().to_string();
+    for name in ["Letters", "Reader"] {
+        device.cli(&["service", "create", name, "--app", "Billing", "--dir", &path]).await.ok();
+    }
+    device.cli(&["service", "check", "Letters"]).await.ok();
+    device.cli(&["service", "publish", "Letters"]).await.ok();
+    let here = device.plain_cli(&["service", "list"]).await.stdout;
+    assert!(!here.contains("app copy"), "{here}");
+    let none = device.cli(&["app", "copy", "Billing"]).await;
+    assert!(none.stderr.contains("no application of another gateway"), "{}", none.stderr);
+
+    paired(&gateway, &device).await;
+    let away = device.plain_cli(&["service", "list"]).await.stdout;
+    for said in ["Letters, Reader of Billing is at the built-in gateway", "To make it here too: deskgate app copy app_"]
+    {
+        assert!(away.contains(said), "{said}: {away}");
+    }
+    let visitor = Visitor::of(&device).await;
+    let page = visitor.page("/services").await.text;
+    assert!(page.contains("Make it here too") && page.contains("at the built-in gateway"), "{page}");
+
+    let copied = device.cli(&["app", "copy", "Billing"]).await.ok();
+    assert!(text(&copied, "/key/text").starts_with("dgk_"), "{copied}");
+    let app = text(&copied, "/application/app_id").to_owned();
+    let made = copied["services"].as_array().expect("a list");
+    assert!(made.len() == 2 && made.iter().all(|service| service["app_id"] == app.as_str()), "{copied}");
+    let again = device.cli(&["app", "copy", "Billing"]).await;
+    assert!(again.exit == 6 && again.stderr.contains("at this gateway already"), "{}", again.stderr);
+    let page = visitor.page("/services").await.text;
+    assert!(
+        !page.contains("Make it here too") && page.contains("This gateway has an application of this name"),
+        "{page}"
+    );
+
+    // What was made is checked, published and called like any other; the old ones stay for the way back.
+    let id = text(&made[0], "/draft_id");
+    device.cli(&["service", "check", id]).await.ok();
+    device.cli(&["service", "publish", id]).await.ok();
+    device.cli(&["connection", "set", "--mode", "builtin", "--yes"]).await.ok();
+    device.wait_until_connected().await;
+    let back = device.cli(&["service", "list"]).await.ok();
+    let standings: Vec<_> = back["services"].as_array().expect("a list").iter().map(|one| &one["standing"]).collect();
+    assert_eq!(standings, ["published", "unpublished", "elsewhere", "ended"], "{back}");
+    let listed = device.plain_cli(&["service", "list"]).await.stdout;
+    assert!(
+        listed.contains(&format!("is at {}", gateway.ssh().get())) && listed.contains("It is at this gateway too."),
+        "{listed}"
+    );
 }

@@ -44,7 +44,7 @@ async fn another_mode_asks_with_what_belongs_to_the_present_gateway() {
     device.cli(&["app", "create", "shop"]).await.ok();
     let asked = device.cli(&set).await;
     assert!(asked.exit == 1, "{}", asked.stderr);
-    for part in ["1 application and 1 key belong to the built-in gateway", "deskgate service move", "no changes made"] {
+    for part in ["1 application and 1 key belong to the built-in gateway", "deskgate app copy", "no changes made"] {
         assert!(asked.stderr.contains(part), "{part}: {}", asked.stderr);
     }
     assert_eq!(device.status().await["mode"], "builtin");

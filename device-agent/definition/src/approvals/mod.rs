@@ -129,7 +129,11 @@ impl Rule {
         if self.action == RuleAction::Allow { CaseRule::Exact } else { CaseRule::Folded }
     }
 
-    fn check(&self) -> Result<(), String> {
+    /// Checks that it can match something.
+    ///
+    /// # Errors
+    /// What is wrong with it, and what is valid.
+    pub fn check(&self) -> Result<(), String> {
         let known = self.tool == "*" || BUILT_IN_TOOLS.contains(&self.tool.as_str()) || is_of_a_server(&self.tool);
         if !known {
             return Err(format!(

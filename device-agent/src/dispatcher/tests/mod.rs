@@ -282,6 +282,14 @@ impl PublishedVersion {
 }
 
 async fn publish(store: &Store, folder: &Path, name: &str, concurrency: u32) -> PublishedVersion {
+    let (service, report) = save(store, folder, name, concurrency).await;
+    let frozen = store.services().freeze(service.draft_id, &service.draft, &report).await.expect("frozen");
+    let FreezeOutcome::Frozen(frozen) = frozen else { panic!("{frozen:?}") };
+    PublishedVersion { endpoint_id: frozen.endpoint_id, digest: frozen.digest }
+}
+
+/// Saves a service, whose checks pass.
+async fn save(store: &Store, folder: &Path, name: &str, concurrency: u32) -> (Service, CheckReport) {
     let now = Timestamp::now();
     let draft = Definition {
         name: name.to_owned(),
@@ -307,9 +315,7 @@ async fn publish(store: &Store, folder: &Path, name: &str, concurrency: u32) -> 
     let service =
         Service { draft_id, app_id, endpoint_id, draft, checks: None, created_at: now, changed_at: now, published };
     store.services().insert(&service).await.expect("saved");
-    let frozen = store.services().freeze(draft_id, &service.draft, &report).await.expect("frozen");
-    let FreezeOutcome::Frozen(frozen) = frozen else { panic!("{frozen:?}") };
-    PublishedVersion { endpoint_id: frozen.endpoint_id, digest: frozen.digest }
+    (service, report)
 }
 
 fn message(n: u64) -> DeviceEvent {

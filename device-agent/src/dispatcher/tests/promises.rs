@@ -1,6 +1,7 @@
 //! The dispatcher's guarantees, one test each.
 
 use deskgate_protocol::control::{InFlightStatus, ManagementResult, RefuseCode, RevokeCode};
+use deskgate_protocol::ids::ConversationId;
 use deskgate_protocol::management::{GetAccess, ManagementError, ManagementErrorCode, ManagementRequest};
 use deskgate_protocol::receipt::jws::SignedReceipt;
 use deskgate_protocol::receipt::{OfferAnswer, ReceiptEntry};
@@ -213,6 +214,46 @@ async fn an_interrupted_run_keeps_its_slot_and_its_restart_is_taken_whatever_els
         }
     }
     assert_eq!((declared, device.ledger.of(interrupted.run_id)), (2, vec![1, 2]));
+}
+
+#[tokio::test]
+async fn a_draft_is_executed_once_and_with_what_its_owner_wrote_alone() {
+    let mut device = TestDevice::new().await;
+    let store = device.process().store.clone();
+    let (service, report) = save(&store, device.home.path(), "Letters", 4).await;
+    let said = PublishedVersion { endpoint_id: EndpointId::new(), digest: service.draft.digest() }.offer("say 1");
+    let (mut peer, _) = device.connect().await;
+    let services = store.services();
+    let prepare = || services.prepare_trial(service.draft_id, &service.draft, &report, &said.input);
+    let trial = prepare().await.expect("written").expect("there");
+    let of_draft = Offer { endpoint_id: trial.endpoint_id, endpoint_version: trial.version, ..said.clone() };
+    let own = Offer { run_id: RunId::new(), ..of_draft.clone() };
+    let more = serde_json::Map::from_iter([("data".to_owned(), 1.into())]);
+    let refused = [
+        Offer { input: Input { text: "say 2".to_owned(), ..said.input.clone() }, ..own.clone() },
+        Offer { input: Input { more, ..said.input.clone() }, ..own.clone() },
+        Offer { conversation: Some(ConversationId::new()), generation: Some(1), ..own.clone() },
+        Offer { endpoint_version: 1, ..own.clone() },
+        Offer { definition_sha256: Sha256Digest::of(b"another"), ..own.clone() },
+    ];
+    for offer in &refused {
+        peer.send(GatewayFrame::Offer(offer.clone())).await;
+        let (run_id, code) = (offer.run_id, RefuseCode::DefinitionMismatch);
+        assert_eq!(peer.frame().await, DeviceFrame::Refuse { run_id, attempt: 1, code }, "{offer:?}");
+    }
+    peer.start(&of_draft).await;
+    assert!(matches!(peer.frame().await, DeviceFrame::Event { .. }));
+    peer.send(GatewayFrame::Offer(own.clone())).await;
+    let refusal = |frame: &DeviceFrame| matches!(frame, DeviceFrame::Refuse { run_id, .. } if *run_id == own.run_id);
+    while !refusal(&peer.frame().await) {}
+    assert_eq!((device.ledger.of(of_draft.run_id), device.ledger.of(own.run_id)), (vec![1], vec![]));
+    assert_eq!(services.last_trial(trial.endpoint_id).await.expect("readable"), Some(of_draft.run_id));
+
+    // Another trial is another draft's place, and publication begins with version 1.
+    prepare().await.expect("written").expect("there");
+    assert_eq!(services.last_trial(trial.endpoint_id).await.expect("readable"), None);
+    let frozen = services.freeze(service.draft_id, &service.draft, &report).await.expect("frozen");
+    assert!(matches!(frozen, FreezeOutcome::Frozen(frozen) if frozen.version == 1), "{frozen:?}");
 }
 
 #[tokio::test]

@@ -1,12 +1,14 @@
-//! A run that the owner requests, to try a published service.
+//! A run that the owner requests, to try a published service, or a draft before it is published.
 
 use std::collections::BTreeMap;
 
 use deskgate_protocol::canonical::Sha256Digest;
-use deskgate_protocol::management::{ManagementError, ManagementErrorCode, TryEndpoint};
+use deskgate_protocol::management::{ManagementError, ManagementErrorCode, PublishedEndpoint, TryDraft, TryEndpoint};
 use deskgate_protocol::run::{Input, Run};
+use deskgate_protocol::service::check_name;
+use deskgate_protocol::{ApplicationId, EndpointId};
 
-use super::{Desktop, DesktopResult, conflict, invalid, not_found};
+use super::{Desktop, DesktopResult, conflict, invalid, not_found, quota_reached};
 use crate::domain::admission::RunRequest;
 use crate::domain::body_quota::MAX_TEXT_BYTES;
 use crate::domain::refusal::Refusal;
@@ -24,13 +26,46 @@ impl Desktop {
     /// access is paused, the service or its application was disabled, or too many of its runs wait. `Unavailable`: the database does
     /// not answer, or refuses the statement.
     pub async fn try_endpoint(&self, request: TryEndpoint) -> DesktopResult<Run> {
-        let TryEndpoint { endpoint_id, input: text } = request;
-        if !(1..=MAX_TEXT_BYTES).contains(&text.len()) {
-            return Err(invalid(format!("an input has 1 to {MAX_TEXT_BYTES} bytes; this has {}", text.len())));
-        }
-        let own = self.store.published_by(self.device_id).await?;
+        let TryEndpoint { endpoint_id, input } = request;
+        check_input(&input)?;
         let unknown = || not_found(format!("this device has no published service {endpoint_id}"));
-        let endpoint = own.into_iter().find(|own| own.endpoint_id == endpoint_id).ok_or_else(unknown)?;
+        let endpoint = self.known(endpoint_id).await?.ok_or_else(unknown)?;
+        self.admit_trial(endpoint.app_id, endpoint_id, None, input).await
+    }
+
+    /// Starts a run of a draft, through the same admission. Callers see nothing of a draft, whether it is of a published service
+    /// or of one that never was.
+    ///
+    /// # Errors
+    /// As of [`try_endpoint`](Self::try_endpoint); also `Invalid`: the name is not usable. `NotFound`: the application is not an
+    /// active one of this device, or the service belongs to another one. `QuotaReached`: there are the most services that there may
+    /// be.
+    pub async fn try_draft(&self, request: TryDraft) -> DesktopResult<Run> {
+        check_input(&request.input)?;
+        check_name(&request.name).map_err(invalid)?;
+        let TryDraft { app_id, endpoint_id, definition_sha256, .. } = request;
+        let is_noted = match self.known(endpoint_id).await? {
+            Some(known) => known.app_id == app_id,
+            None => self.store.note_draft(self.owner(), &request).await?.map_err(quota_reached)?,
+        };
+        if !is_noted {
+            return Err(not_found(format!("there is no active application {app_id} with a service {endpoint_id}")));
+        }
+        self.admit_trial(app_id, endpoint_id, Some(definition_sha256), request.input).await
+    }
+
+    async fn known(&self, endpoint_id: EndpointId) -> DesktopResult<Option<PublishedEndpoint>> {
+        let own = self.store.published_by(self.device_id).await?;
+        Ok(own.into_iter().find(|own| own.endpoint_id == endpoint_id))
+    }
+
+    async fn admit_trial(
+        &self,
+        app_id: ApplicationId,
+        endpoint_id: EndpointId,
+        draft: Option<Sha256Digest>,
+        text: String,
+    ) -> DesktopResult<Run> {
         let input = Input { text, more: serde_json::Map::new() };
         let input_json = serde_json::to_string(&input).map_err(|_| refused(Refusal::Internal))?;
         let request = RunRequest {
@@ -44,7 +79,7 @@ impl Desktop {
             max_duration_s: TRIAL_DURATION_S,
             traceparent: None,
         };
-        let run = self.admission.admit_own(endpoint.app_id, request).await.map_err(|refusal| match refusal {
+        let run = self.admission.admit_own(app_id, draft, request).await.map_err(|refusal| match refusal {
             Refusal::ServiceDisabled => {
                 conflict(format!("the service is disabled; enable it with: deskgate service enable {endpoint_id}"))
             }
@@ -53,6 +88,13 @@ impl Desktop {
         // The requester has the input already, and a reply has little space.
         Ok(Run { input: None, ..run })
     }
+}
+
+fn check_input(text: &str) -> DesktopResult<()> {
+    if (1..=MAX_TEXT_BYTES).contains(&text.len()) {
+        return Ok(());
+    }
+    Err(invalid(format!("an input has 1 to {MAX_TEXT_BYTES} bytes; this has {}", text.len())))
 }
 
 fn refused(refusal: Refusal) -> ManagementError {

@@ -20,6 +20,7 @@ fn submission(test_store: &TestStore, identity: &str, body: &str) -> Submission 
         endpoint_id: test_store.device.endpoint,
         identity: Sha256Digest::of(identity.as_bytes()),
         fingerprint: Sha256Digest::of(body.as_bytes()),
+        draft: None,
         input: r#"{"text":"hello"}"#.to_owned(),
         metadata: "{}".to_owned(),
         queue_ttl_s: 60,

@@ -336,6 +336,8 @@ async fn every_statement_is_understood_by_the_database() {
     done(&["disabling::writers", "disabling::tell_runs", "disabling::note_runs_told", "disabling::complete"]);
     done(&["disabling::preview", "disabling::remove", "disabling::removed"]);
 
+    // Executed by the test of trying a draft.
+    done(&["endpoints::note_draft"]);
     // Executed by the tests of unpublishing.
     done(&["unpublishing::preview", "unpublishing::unpublish", "unpublishing::note_runs_told", "unpublishing::enable"]);
 
