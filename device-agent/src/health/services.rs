@@ -9,6 +9,7 @@ use deskgate_protocol::Timestamp;
 use deskgate_protocol::ids::EndpointId;
 use deskgate_protocol::management::ListedRun;
 use deskgate_protocol::run::{Run, RunErrorCode, RunState};
+use deskgate_protocol::service::DRAFT_VERSION;
 
 use super::{Finding, ProblemCode};
 use crate::services::probe::{ModelTrouble, specs, try_provider, try_sandbox};
@@ -122,7 +123,8 @@ pub fn from_runs(
     now: Timestamp,
 ) -> Vec<Finding> {
     let mut newest: BTreeMap<EndpointId, &Run> = BTreeMap::new();
-    for run in runs.iter().filter(|run| run.finished_at.is_some()) {
+    // What a draft does says nothing of what is published.
+    for run in runs.iter().filter(|run| run.finished_at.is_some() && run.endpoint_version != DRAFT_VERSION) {
         newest.entry(run.endpoint_id).or_insert(run);
     }
     let mut findings = Vec::new();

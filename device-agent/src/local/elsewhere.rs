@@ -4,9 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use deskgate_definition::Service;
 use deskgate_protocol::ApplicationId;
-use deskgate_protocol::management::{
-    Application, ApplicationState, CreateApplication, CreatedKey, ListApplications, ListRemoved,
-};
+use deskgate_protocol::management::{Application, ApplicationState, CreateApplication, CreatedKey, ListApplications};
 use deskgate_store::Setting;
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +20,7 @@ struct KnownApplications(BTreeMap<ApplicationId, KnownApplication>);
 
 /// An application, as its gateway named it last.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct KnownApplication {
+pub(super) struct KnownApplication {
     name: String,
     gateway: String,
 }
@@ -129,23 +127,25 @@ impl RequestHandler {
         Ok(())
     }
 
+    /// The applications that were last known at another gateway than the present one.
+    pub(super) async fn applications_elsewhere(&self) -> Result<BTreeMap<ApplicationId, KnownApplication>, ErrorReply> {
+        let here = gateway(&self.connection().await?);
+        let mut known = self.store.settings().get::<KnownApplications>().await?.0;
+        known.retain(|_, app| app.gateway != here);
+        Ok(known)
+    }
+
     async fn elsewhere(&self, present: &[Application]) -> Result<Vec<ElsewhereApplication>, ErrorReply> {
-        let known = self.store.settings().get::<KnownApplications>().await?;
         let services = self.store.services().list().await?;
-        let mut here: HashSet<_> = present.iter().map(|app| app.app_id).collect();
-        let owners = services.iter().map(|service| service.app_id);
-        if owners.clone().any(|owner| !here.contains(&owner)) {
-            here.extend(self.glance(ListRemoved {}).await?.into_iter().map(|removed| removed.application.app_id));
-        }
-        let away: BTreeSet<_> = owners.filter(|owner| !here.contains(owner)).collect();
-        let found = away.into_iter().filter_map(|app_id| {
-            let KnownApplication { name, gateway } = known.0.get(&app_id)?.clone();
+        let away = self.applications_elsewhere().await?.into_iter();
+        let found = away.filter(|(app_id, _)| !present.iter().any(|app| app.app_id == *app_id));
+        let found = found.map(|(app_id, KnownApplication { name, gateway })| {
             let own: Vec<_> = services.iter().filter(|service| service.app_id == app_id).cloned().collect();
             let there = active(present, &name).map(|app| names_of(&services, app.app_id)).unwrap_or_default();
             let is_copied = own.iter().all(|service| there.contains(&service.draft.name));
-            Some(ElsewhereApplication { app_id, name, gateway, services: own, is_copied })
+            ElsewhereApplication { app_id, name, gateway, services: own, is_copied }
         });
-        Ok(found.collect())
+        Ok(found.filter(|app| !app.services.is_empty()).collect())
     }
 }
 

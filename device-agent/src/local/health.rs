@@ -27,7 +27,6 @@ use crate::health::{
     services, work,
 };
 use crate::link::LinkStatus;
-use crate::services::standing::standings;
 
 /// The interval between two checks.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
@@ -294,7 +293,7 @@ impl RequestHandler {
         }
         let endpoints = self.manage(ListEndpoints {}).await.ok()?;
         let applications = self.manage(ListApplications {}).await.ok()?;
-        memory.standings = standings(services, Some((&applications, &endpoints)));
+        memory.standings = self.standings(services, Some((&applications, &endpoints))).await.ok()?;
         Some(findings)
     }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use deskgate_definition::Service;
-use deskgate_protocol::management::{ListApplications, ListEndpoints, PublishedEndpoint};
+use deskgate_protocol::management::{Application, ListApplications, ListEndpoints, PublishedEndpoint};
 use deskgate_protocol::{ApplicationId, DraftId};
 use serde::{Deserialize, Serialize};
 
@@ -126,9 +126,21 @@ impl TypedRequest for ListStandings {
     async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<Self::Response, ErrorReply> {
         let services = handler.store.services().list().await?;
         let listed = tokio::join!(handler.glance(ListApplications {}), handler.glance(ListEndpoints {}));
-        if let Ok(applications) = &listed.0 {
-            handler.remember_applications(applications).await?;
+        handler.standings(&services, listed.0.ok().as_deref().zip(listed.1.ok().as_deref())).await
+    }
+}
+
+impl RequestHandler {
+    /// What the gateway says of services, by what it lists; `None`: it could not be asked.
+    pub(super) async fn standings(
+        &self,
+        services: &[Service],
+        listed: Option<(&[Application], &[PublishedEndpoint])>,
+    ) -> Result<HashMap<DraftId, ServiceStanding>, ErrorReply> {
+        if let Some((applications, _)) = listed {
+            self.remember_applications(applications).await?;
         }
-        Ok(standings(&services, listed.0.ok().as_deref().zip(listed.1.ok().as_deref())))
+        let elsewhere = self.applications_elsewhere().await?.into_keys().collect();
+        Ok(standings(services, listed, &elsewhere))
     }
 }

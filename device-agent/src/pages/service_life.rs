@@ -15,8 +15,8 @@ use super::frame::{Frame, Section};
 use super::live::Topic;
 use super::{PageError, Pages, html};
 use crate::local::{
-    DuplicateService, EditService, EnableService, ErrorReply, ErrorReplyCode, MoveService, PreviewServiceEnding,
-    RemoveService, ShowService, UnpublishService,
+    DuplicateService, EditService, ElsewhereApplication, EnableService, ErrorReply, ErrorReplyCode, ListElsewhere,
+    MoveService, PreviewServiceEnding, RemoveService, ShowService, UnpublishService,
 };
 
 deskgate_protocol::words! {
@@ -233,6 +233,8 @@ struct EndedServicePage {
     frame: Frame,
     app: Option<Application>,
     why: String,
+    /// Its application at another gateway.
+    away: Option<ElsewhereApplication>,
     service: Service,
 }
 
@@ -240,5 +242,7 @@ struct EndedServicePage {
 pub(super) async fn show_ended(pages: &Pages, visitor: &Visitor, service: &Service, ending: Ending) -> Response {
     let frame = Frame::new(pages, visitor, Section::Applications, service.draft.name.clone()).await;
     let Ending { app, why } = ending;
-    html(StatusCode::OK, &EndedServicePage { frame, app, why, service: service.clone() })
+    let elsewhere = pages.handler().request(ListElsewhere {}).await.unwrap_or_default();
+    let away = elsewhere.into_iter().find(|away| away.app_id == service.app_id);
+    html(StatusCode::OK, &EndedServicePage { frame, app, why, away, service: service.clone() })
 }

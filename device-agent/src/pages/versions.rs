@@ -64,7 +64,7 @@ impl VersionsPage {
     /// The heading of the comparison.
     fn title(&self) -> String {
         let name = |chosen: &String| if chosen == DRAFT { "the draft".to_owned() } else { format!("version {chosen}") };
-        format!("What {} has otherwise than {}", name(&self.to), name(&self.from))
+        format!("From {} to {}", name(&self.from), name(&self.to))
     }
 }
 

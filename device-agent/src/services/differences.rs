@@ -42,14 +42,14 @@ fn difference(field: &str, old: &str, new: &str) -> FieldDifference {
 /// The value of a definition's member, for people, in lines that end.
 fn shown(value: Option<&Value>) -> String {
     let text = match value {
-        None => "nothing".to_owned(),
+        None => String::new(),
         Some(Value::String(text)) => text.clone(),
         Some(Value::Array(items)) if items.iter().all(Value::is_string) => {
             items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
         }
         Some(value) => serde_json::to_string_pretty(value).unwrap_or_default(),
     };
-    format!("{}\n", text.trim_end())
+    format!("{}\n", if text.trim().is_empty() { "(empty)" } else { text.trim_end() })
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What the gateway knows of a service, which the device alone cannot tell: applications are disabled and removed there,
 //! and another gateway knows nothing of what was published at the one before.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use deskgate_definition::{Service, ServiceStage};
 use deskgate_protocol::ids::{ApplicationId, DraftId, EndpointId};
@@ -18,7 +18,7 @@ deskgate_protocol::words! {
         Unpublished = "unpublished",
         /// Its application was disabled or removed, or is unknown at this gateway, so it can never be published here.
         Ended = "ended",
-        /// It was published, and this gateway does not know it.
+        /// It belongs to another gateway, and this one does not know it.
         Elsewhere = "elsewhere",
         /// The gateway could not be asked.
         Unknown = "unknown",
@@ -42,7 +42,7 @@ impl ServiceStanding {
             Self::Published | Self::Unpublished => None,
             Self::Disabled => Some("disabled: new calls are refused"),
             Self::Ended => Some("its application has ended or is not known at this gateway: nothing can call it"),
-            Self::Elsewhere => Some("this gateway does not know it: it was published at another one"),
+            Self::Elsewhere => Some("it belongs to another gateway, and this one does not know it"),
             Self::Unknown => Some("the gateway cannot be asked at the moment"),
         }
     }
@@ -52,8 +52,8 @@ impl ServiceStanding {
 pub fn stage(service: &Service, standing: Option<ServiceStanding>) -> &'static str {
     match (service.stage(), standing) {
         (_, Some(ServiceStanding::Ended)) => "ended",
+        (_, Some(ServiceStanding::Elsewhere)) => "elsewhere",
         (ServiceStage::Published, Some(ServiceStanding::Disabled)) => "disabled",
-        (ServiceStage::Published, Some(ServiceStanding::Elsewhere)) => "elsewhere",
         (ServiceStage::Published, Some(ServiceStanding::Unpublished)) => "unpublished",
         (ServiceStage::Published, _) => "published",
         (ServiceStage::Checked, _) => "checked",
@@ -61,10 +61,12 @@ pub fn stage(service: &Service, standing: Option<ServiceStanding>) -> &'static s
     }
 }
 
-/// The standing of each service, by what the gateway lists; `None`: it could not be asked.
+/// The standing of each service, by what the gateway lists; `None`: it could not be asked. `elsewhere`: applications that other
+/// gateways were known to have.
 pub fn standings(
     services: &[Service],
     listed: Option<(&[Application], &[PublishedEndpoint])>,
+    elsewhere: &HashSet<ApplicationId>,
 ) -> HashMap<DraftId, ServiceStanding> {
     let Some((applications, endpoints)) = listed else {
         return services.iter().map(|service| (service.draft_id, ServiceStanding::Unknown)).collect();
@@ -78,6 +80,9 @@ pub fn standings(
         match endpoint {
             _ if active.get(&service.app_id) == Some(&false) => ServiceStanding::Ended,
             None if service.published.is_some() => ServiceStanding::Elsewhere,
+            _ if !active.contains_key(&service.app_id) && elsewhere.contains(&service.app_id) => {
+                ServiceStanding::Elsewhere
+            }
             _ if !active.contains_key(&service.app_id) => ServiceStanding::Ended,
             Some(endpoint) if endpoint.closed_at.is_some() => ServiceStanding::Unpublished,
             Some(endpoint) if endpoint.disabled_at.is_some() => ServiceStanding::Disabled,

@@ -172,7 +172,7 @@ async fn a_service_is_described_checked_published_and_changed_on_its_page() {
     let below = visitor.page(&page).await.text;
     assert!(below.contains("<b>Version 2</b>") && below.contains("?from=1&amp;to=2"), "{below}");
     let compared = visitor.page(&format!("{page}/versions?from=1&to=2")).await.text;
-    assert!(compared.contains("What version 2 has otherwise than version 1"), "{compared}");
+    assert!(compared.contains("From version 1 to version 2"), "{compared}");
     assert!(compared.contains("<del>&#38;</del>") || compared.contains("<ins>slowly"), "word for word: {compared}");
     let same = visitor.page(&format!("{page}/versions")).await.text;
     assert!(same.contains("Nothing: they are the same."), "{same}");
