@@ -198,7 +198,7 @@ pub(super) async fn show(
     let deadline = wait.map(|wait| Instant::now() + wait);
     let mut after = 0;
     let mut events = Vec::new();
-    let run = loop {
+    let (run, subject) = loop {
         let left = deadline.map_or(Duration::ZERO, |deadline| deadline.saturating_duration_since(Instant::now()));
         let wait_s = u32::try_from(left.as_secs().min(60)).unwrap_or(60);
         let detail = agent.manage(ShowRun { run_id, after, wait_s }).await?;
@@ -207,10 +207,10 @@ pub(super) async fn show(
         events.extend(detail.events);
         let complete = silent || after >= detail.run.last_sequence;
         if complete && (detail.run.phase == Phase::Final || left < Duration::from_secs(1)) {
-            break detail.run;
+            break (detail.run, detail.subject);
         }
     };
-    let detail = RunDetail { run, events };
+    let detail = RunDetail { run, events, subject };
     // Only runs that are not settled have any.
     let evidence = agent.request(ShowEvidence { run_id }).await?;
     let waits_for = match detail.run.state {
@@ -238,7 +238,7 @@ pub(super) async fn show(
         let spent = spending.map(|spent| format!("Used up: {spent}\n")).unwrap_or_default();
         let receipt = receipt.as_ref().map(|verdict| format!("Receipt: {verdict}\n")).unwrap_or_default();
         events
-            + &summary(&detail.run)
+            + &summary(&detail)
             + &waits_for.as_ref().map(queued_behind).unwrap_or_default()
             + &call::listed(run_id, &calls)
             + &failure
@@ -309,7 +309,7 @@ async fn tail(agent: AgentClient, run_id: RunId, timeout: Option<Duration>, out:
         }
         if detail.run.phase == Phase::Final && after >= detail.run.last_sequence {
             if !out.json {
-                out.result("run/1", &detail.run, || summary(&detail.run));
+                out.result("run/1", &detail.run, || summary(&detail));
             }
             return verdict(&detail.run);
         }
@@ -370,8 +370,11 @@ fn line(event: &RunEvent) -> String {
     format!("{:>4}  {}  {:24} {detail}", event.sequence, event.created_at, event.kind.as_str()).trim_end().to_owned()
 }
 
-fn summary(run: &Run) -> String {
+fn summary(RunDetail { run, subject, .. }: &RunDetail) -> String {
     let mut text = format!("{}: {}\n", run.run_id, run.state);
+    if let Some(subject) = subject {
+        text += &format!("For {}\n", visible::line(subject));
+    }
     if let Some(reason) = &run.state_reason {
         text += &format!("{}\n", reason.message);
     }

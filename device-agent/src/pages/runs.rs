@@ -8,6 +8,7 @@ use deskgate_program::visible;
 use deskgate_protocol::ids::{ApprovalId, RunId};
 use deskgate_protocol::management::{ListRuns, RunDetail, RunPage, ShowRun, StopRun};
 use deskgate_protocol::run::{Phase, Run, RunEvent, RunState};
+use deskgate_protocol::service::DRAFT_VERSION;
 use serde::Deserialize;
 
 use super::approvals::{ApprovalCard, DECIDED_ON_RUN, UndoableDecision};
@@ -162,6 +163,10 @@ pub(super) async fn writing(State(pages): State<Pages>, _: Visitor, Path(run_id)
 struct RunDetailPage {
     frame: Frame,
     row: RunRow,
+    /// For whom it was submitted.
+    subject: Option<String>,
+    /// The provider and the model of its version, if that is held here.
+    model: Option<String>,
     timeline: Timeline,
     entries: Vec<RunEntry>,
     files: Vec<ChangedFile>,
@@ -260,6 +265,14 @@ impl UnsettledCallRow {
     }
 }
 
+/// The provider and the model of a run's version. A draft may be another one by now.
+async fn model(pages: &Pages, run: &Run) -> Option<String> {
+    let version = Some(run.endpoint_version).filter(|version| *version != DRAFT_VERSION)?;
+    let held = pages.handler().store.services().published(run.endpoint_id, version).await;
+    let (definition, _) = held.ok().flatten()?;
+    Some(format!("{} · {}", definition.provider, definition.model))
+}
+
 /// `GET /runs/{id}`
 pub(super) async fn show(
     State(pages): State<Pages>,
@@ -276,7 +289,8 @@ pub(super) async fn show(
         pages.handler().request(ListCalls { run_id }),
         pages.handler().request(GetIdentity {}),
     );
-    let RunDetail { run, events } = pages.handler().manage(ShowRun { run_id, after: 0, wait_s: 0 }).await?;
+    let RunDetail { run, events, subject } = pages.handler().manage(ShowRun { run_id, after: 0, wait_s: 0 }).await?;
+    let model = model(&pages, &run).await;
     let timeline = Timeline::new(&run, &events);
     let calls = evidence.unwrap_or_default().iter().map(UnsettledCallRow::new).collect();
     let failure = failure.unwrap_or_default().filter(|_| run.state == RunState::Failed);
@@ -299,6 +313,8 @@ pub(super) async fn show(
     let page = RunDetailPage {
         frame,
         row,
+        subject,
+        model,
         timeline,
         entries,
         files,

@@ -53,7 +53,7 @@ impl Trial {
             handler.request(ListCalls { run_id }),
             handler.request(ShowRunSpending { run_id }),
         );
-        let RunDetail { run, events } = detail.ok().filter(|detail| detail.run.endpoint_id == endpoint_id)?;
+        let RunDetail { run, events, .. } = detail.ok().filter(|detail| detail.run.endpoint_id == endpoint_id)?;
         let approvals = approvals.unwrap_or_default().into_iter();
         let requests: Vec<_> = approvals.map(|view| ApprovalCard::new(view, &names)).collect();
         let undoable = requests.iter().filter_map(UndoableDecision::of).collect();

@@ -120,7 +120,7 @@ impl GatewayClient for FakeGateway {
                 let tried = state.tried.last().expect("something was tried");
                 let state = if state.trials_ended { RunState::Succeeded } else { RunState::Queued };
                 let run = Run { run_id: request.run_id, state, ..run(tried, 1) };
-                serde_json::to_value(RunDetail { run, events: Vec::new() })
+                serde_json::to_value(RunDetail { run, events: Vec::new(), subject: None })
             }
             other => panic!("nobody asks for {other:?}"),
         };

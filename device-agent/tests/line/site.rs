@@ -131,7 +131,7 @@ impl LineSite {
 
     pub(crate) async fn run(&self, run_id: RunId) -> Run {
         let stored = self.gateway.store().run_of_device(self.device_id, run_id).await.expect("readable");
-        stored.expect("it was accepted").run
+        stored.expect("it was accepted").0.run
     }
 
     /// The kinds of the run's events, in order.

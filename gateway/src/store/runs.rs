@@ -147,14 +147,18 @@ impl Store {
         self.durable_rows(&sql, &[&ids]).await?.into_iter().map(found).collect()
     }
 
-    /// One run of this device's applications, of any subject.
+    /// One run of this device's applications, of any subject, with its subject.
     ///
     /// # Errors
     /// The database does not answer, or refuses the statement.
-    pub async fn run_of_device(&self, device_id: DeviceId, run_id: RunId) -> Result<Option<StoredRun>, Error> {
+    pub async fn run_of_device(
+        &self,
+        device_id: DeviceId,
+        run_id: RunId,
+    ) -> Result<Option<(StoredRun, String)>, Error> {
         let sql = select("WHERE r.run_id = $1 AND r.device_id = $2 -- runs::run_of_device");
         let row = self.durable_opt(&sql, &[&run_id.uuid(), &device_id.uuid()]).await?;
-        row.as_ref().map(stored_run).transpose()
+        row.as_ref().map(run_with_subject).transpose()
     }
 
     /// The device of any run.
@@ -177,18 +181,18 @@ impl Store {
         self.durable_rows(&sql, &[&ids]).await?.iter().map(stored_run).collect()
     }
 
-    /// The runs among these that are this device's, newest first, without positions in the queue.
+    /// The runs among these that are this device's, newest first, with their subjects and without positions in the queue.
     ///
     /// # Errors
     /// The database does not answer, or refuses the statement.
-    pub async fn whole_runs(&self, device_id: DeviceId, runs: &[RunId]) -> Result<Vec<StoredRun>, Error> {
+    pub async fn whole_runs(&self, device_id: DeviceId, runs: &[RunId]) -> Result<Vec<(StoredRun, String)>, Error> {
         let sql = format!(
             "SELECT r.*, NULL::bigint AS queue_position, {PRESENCE_SQL} AS presence FROM runs r JOIN devices d USING (device_id)
             WHERE r.run_id = ANY($1) AND r.device_id = $2 ORDER BY r.run_id DESC -- runs::whole_runs"
         );
         let ids: Vec<_> = runs.iter().map(|run_id| run_id.uuid()).collect();
         let rows = self.durable_rows(&sql, &[&ids, &device_id.uuid()]).await?;
-        rows.iter().map(stored_run).collect()
+        rows.iter().map(run_with_subject).collect()
     }
 
     /// The newest messages of a conversation, each with the beginning of its input and its result, and without a position in
@@ -227,6 +231,10 @@ pub(super) fn run_with_text(row: &Row) -> Result<RunWithText, Error> {
     let is_deleted = stored.run.content_deleted_at.is_some();
     let text = |column| -> Result<_, Error> { Ok(row.try_get::<_, Option<String>>(column)?.filter(|_| !is_deleted)) };
     Ok(RunWithText { asked: text("asked")?, answered: text("answered")?, stored })
+}
+
+fn run_with_subject(row: &Row) -> Result<(StoredRun, String), Error> {
+    Ok((stored_run(row)?, row.try_get("subject")?))
 }
 
 pub(super) fn stored_run(row: &Row) -> Result<StoredRun, Error> {

@@ -132,6 +132,9 @@ pub struct RunDetail {
     /// Its stored events after `after`, oldest first; at most 1,000, and about 1 MiB. There are more while the last
     /// one's sequence is below the run's.
     pub events: Vec<RunEvent>,
+    /// The subject that it was submitted for. Absent if an older gateway does not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
 }
 
 impl RunDetail {

@@ -109,11 +109,11 @@ fn every_management_call_and_its_reply_are_written_and_read_as_ever() {
         GetOverview: GetOverview {} => overview();
         ListRuns: list_runs => RunPage { runs: vec![listed_run()], has_more: true, next: Some(run_id()) };
         ExportRuns: ExportRuns { app_id, before: Some(run_id()) } => RunExport {
-            runs: vec![RunDetail { run: old_run(), events: vec![run_event()] }],
+            runs: vec![RunDetail { run: old_run(), events: vec![run_event()], subject: None }],
             next: Some(run_id()),
         };
         ShowRun: ShowRun { run_id: run_id(), after: 5, wait_s: 30 }
-            => RunDetail { run: old_run(), events: vec![run_event()] };
+            => RunDetail { run: old_run(), events: vec![run_event()], subject: Some("anna".to_owned()) };
         StopRun: StopRun { run_id: run_id() } => stop_operation();
         ListConversations: list_conversations
             => ConversationPage { conversations: vec![own_conversation()], has_more: true, next: Some(id(8)) };

@@ -32,10 +32,11 @@ impl Desktop {
         let mut events: HashMap<RunId, _> = progress.map(|one| (one.run_id, one.events)).collect();
 
         let (mut runs, mut bytes) = (Vec::new(), 0);
-        for run in stored.into_iter().map(visible_run) {
+        for (stored, subject) in stored {
+            let run = visible_run(stored);
             let mut events = events.remove(&run.run_id).unwrap_or_default();
             shorten(&mut events);
-            let detail = RunDetail { run, events };
+            let detail = RunDetail { run, events, subject: Some(subject) };
             bytes += serde_json::to_string(&detail).map_or(MAX_REPLY_BYTES, |text| text.len());
             if bytes > MAX_REPLY_BYTES && !runs.is_empty() {
                 let next = runs.last().map(|last: &RunDetail| last.run.run_id);

@@ -203,13 +203,13 @@ impl Desktop {
         let deadline = tokio::time::Instant::now() + Duration::from_secs(request.wait_s.into()).min(MAX_WAIT);
         loop {
             let stored = self.store.run_of_device(self.device_id, request.run_id).await?;
-            let run =
-                stored.map(visible_run).ok_or_else(|| not_found(format!("there is no run {}", request.run_id)))?;
+            let (stored, subject) = stored.ok_or_else(|| not_found(format!("there is no run {}", request.run_id)))?;
+            let run = visible_run(stored);
             let mut events = self.store.events_after(request.run_id, request.after, MAX_EVENTS).await?;
             shorten(&mut events);
             let settled = !events.is_empty() || run.state.successors().is_empty();
             if settled || tokio::time::Instant::now() >= deadline {
-                return Ok(RunDetail { run, events });
+                return Ok(RunDetail { run, events, subject: Some(subject) });
             }
             let look_again = (tokio::time::Instant::now() + Duration::from_secs(1)).min(deadline);
             let _ = tokio::time::timeout_at(look_again, watcher.changed()).await;

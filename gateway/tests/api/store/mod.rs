@@ -114,7 +114,7 @@ impl TestStore {
 
     /// The run's record.
     pub(crate) async fn run(&self, run_id: RunId) -> Run {
-        self.store.run_of_device(self.device.device_id, run_id).await.expect("read").expect("there").run
+        self.store.run_of_device(self.device.device_id, run_id).await.expect("read").expect("there").0.run
     }
 
     /// The types of its events, after checking that they are numbered densely from 1.

@@ -82,8 +82,8 @@ async fn removing_a_device_ends_every_run_of_it_once() {
         (queued, "cancelled", "none"),
     ];
     for (run_id, state, effects) in states {
-        let stored =
-            test_store.store.run_of_device(test_store.device.device_id, run_id).await.expect("read").expect("there");
+        let of_device = test_store.store.run_of_device(test_store.device.device_id, run_id);
+        let (stored, _) = of_device.await.expect("read").expect("there");
         assert_eq!(stored.run.state.to_string(), state);
         let error = serde_json::to_value(stored.run.error.expect("why")).expect("JSON");
         assert_eq!((&error["code"], &error["effects"]), (&"device_removed".into(), &effects.into()));
