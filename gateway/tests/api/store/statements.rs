@@ -450,6 +450,11 @@ async fn every_statement_is_understood_by_the_database() {
     assert_eq!(store.device_by_key(&invited).await.expect("device_by_key").expect("paired").name, "invited");
     assert!(store.refuse_invited(id).await.expect("refuse").is_none(), "it was answered");
     assert_eq!(store.invitation(id).await.expect("invitation").map(|it| it.state), Some(InvitationState::Confirmed));
+    let token = Sha256Digest::of(b"invited");
+    let given = store.give_invited_token(id, &invited, b"sealed", token).await.expect("give_invited_token");
+    assert_eq!(given.as_deref(), Some(&b"sealed"[..]));
+    assert_eq!(store.use_up_invitation(token).await.expect("use_up_invitation"), Some(id));
+    done(&["invitations::give_token", "invitations::use_up"]);
     assert_eq!(store.forget_invitations().await.expect("forget_invitations"), 0);
     done(&["invitations::create", "invitations::all", "invitations::one", "invitations::by_secret"]);
     done(&["invitations::is_invited", "invitations::note_invited", "invitations::confirm", "invitations::refuse"]);
