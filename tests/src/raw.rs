@@ -131,10 +131,17 @@ impl RawConnection {
     /// # Errors
     /// The status with which it was refused.
     pub async fn at(socket: &Path, token: &str) -> Result<Self, u16> {
+        Self::authorized(socket, &format!("Bearer {token}")).await
+    }
+
+    /// Connects to the control socket at a path with a scheme and a secret.
+    ///
+    /// # Errors
+    /// The status with which it was refused.
+    pub async fn authorized(socket: &Path, authorization: &str) -> Result<Self, u16> {
         let stream = UnixStream::connect(socket).await.expect("the gateway listens");
         let mut request = "ws://deskgate/control".into_client_request().expect("a plain address");
-        let token = format!("Bearer {token}").parse().expect("visible characters");
-        request.headers_mut().insert("Authorization", token);
+        request.headers_mut().insert("Authorization", authorization.parse().expect("visible characters"));
         match tokio_tungstenite::client_async(request, stream).await {
             Ok((socket, _)) => Ok(Self(socket)),
             Err(tungstenite::Error::Http(response)) => Err(response.status().as_u16()),

@@ -15,7 +15,8 @@ use deskgate_protocol::management::ListApplications;
 use super::socket::AgentClient;
 use super::{call, no_secret, run};
 use crate::local::{
-    ApprovalState, ApprovalView, DecideApproval, Decision, ListApprovals, ListAudit, ShowApproval, audit, median,
+    ApprovalState, ApprovalView, DecideApproval, Decision, FindApprovals, ListApprovals, ListAudit, ShowApproval,
+    audit, median,
 };
 use deskgate_program::visible::{block, line};
 
@@ -109,11 +110,8 @@ pub(super) async fn run(agent: AgentClient, command: ApprovalCommand, out: Outpu
 
 /// An approval by its identifier, or by the end of it.
 async fn find(agent: &AgentClient, given: GivenId<ApprovalId>) -> Result<ApprovalId, Failure> {
-    let all = async || {
-        let all = agent.request(ListApprovals { all: true, run_id: None }).await?;
-        Ok(all.into_iter().map(|view| view.approval.approval_id))
-    };
-    given.among(&APPROVALS, all).await
+    let by_end = async |end: &str| agent.request(FindApprovals { end: end.to_owned() }).await;
+    given.resolve(&APPROVALS, by_end).await
 }
 
 /// What was asked, decided and executed.

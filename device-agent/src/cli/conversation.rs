@@ -9,12 +9,12 @@ use deskgate_program::look::Cell;
 use deskgate_program::output::{Output, table};
 use deskgate_program::records;
 use deskgate_program::records::Noun;
-use deskgate_program::records::given::{GivenId, MAX_SEARCHED};
+use deskgate_program::records::given::GivenId;
 use deskgate_program::records::tones::Toned;
 use deskgate_protocol::ConversationId;
 use deskgate_protocol::conversation::ConversationState;
 use deskgate_protocol::management::{
-    ConversationDetail, ListConversations, ListedRun, OwnConversation, ResetConversation, ShowConversation,
+    ConversationDetail, ListConversations, ListedRun, OwnConversation, RecordKind, ResetConversation, ShowConversation,
 };
 
 use super::run::{asked, first_line};
@@ -96,11 +96,7 @@ pub(super) async fn run(agent: AgentClient, command: ConversationCommand, out: O
 
 /// A conversation by its identifier, or by the end of it.
 async fn find(agent: &AgentClient, given: GivenId<ConversationId>) -> Result<ConversationId, Failure> {
-    let newest = async || {
-        let all = ListConversations { limit: MAX_SEARCHED, before: None, app_id: None, state: None };
-        Ok(agent.manage(all).await?.conversations.into_iter().map(|own| own.conversation.conversation_id))
-    };
-    given.among(&CONVERSATIONS, newest).await
+    given.resolve(&CONVERSATIONS, async |end: &str| agent.by_end(RecordKind::Conversation, end).await).await
 }
 
 fn list(conversations: &[OwnConversation]) -> String {

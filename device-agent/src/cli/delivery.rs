@@ -6,9 +6,11 @@ use deskgate_program::exit::Failure;
 use deskgate_program::output::Output;
 use deskgate_program::records::Noun;
 use deskgate_program::records::deliveries as records;
-use deskgate_program::records::given::{GivenId, MAX_SEARCHED};
+use deskgate_program::records::given::GivenId;
 use deskgate_protocol::delivery::{CallbackEvent, DeliveryState};
-use deskgate_protocol::management::{ListDeliveries, RecoverDeliveries, ResendDelivery, ShowDelivery, TriggerDelivery};
+use deskgate_protocol::management::{
+    ListDeliveries, RecordKind, RecoverDeliveries, ResendDelivery, ShowDelivery, TriggerDelivery,
+};
 use deskgate_protocol::{DeliveryId, RunId, Timestamp};
 use serde_json::json;
 
@@ -115,9 +117,5 @@ pub(super) async fn run(agent: AgentClient, command: DeliveryCommand, out: Outpu
 
 /// A delivery by its identifier, or by the end of it.
 async fn find(agent: &AgentClient, given: GivenId<DeliveryId>) -> Result<DeliveryId, Failure> {
-    let newest = async || {
-        let all = ListDeliveries { limit: MAX_SEARCHED, before: None, app_id: None, run_id: None, state: None };
-        Ok(agent.manage(all).await?.deliveries.into_iter().map(|own| own.delivery.delivery_id))
-    };
-    given.among(&DELIVERIES, newest).await
+    given.resolve(&DELIVERIES, async |end: &str| agent.by_end(RecordKind::Delivery, end).await).await
 }

@@ -129,15 +129,15 @@ pub(super) async fn run(agent: AgentClient, command: KeyCommand, out: Output) ->
 
 /// A key by its identifier, or by the end of it.
 async fn find(agent: &AgentClient, given: GivenId<KeyId>) -> Result<KeyId, Failure> {
-    let all = async || {
+    let by_end = async |end: &str| {
         let mut all = Vec::new();
         for application in agent.manage(ListApplications {}).await? {
             let keys = agent.manage(ListKeys { app_id: application.app_id }).await?;
-            all.extend(keys.into_iter().map(|key| key.key_id));
+            all.extend(keys.into_iter().map(|key| key.key_id).filter(|id| id.to_string().ends_with(end)));
         }
         Ok(all)
     };
-    given.among(&KEYS, all).await
+    given.resolve(&KEYS, by_end).await
 }
 
 /// The question before a key is revoked.

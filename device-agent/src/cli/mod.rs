@@ -266,7 +266,7 @@ async fn execute(command: Command, out: Output, itself: AgentFunctions) -> Resul
         Command::Spending(args) => spending::run(AgentClient::find()?, args, out).await,
         Command::Approval(command) => approval::run(AgentClient::find()?, command, out).await,
         Command::Audit(command) => audit::run(AgentClient::find()?, command, out).await,
-        Command::VerifyReceipt(args) => verify_receipt::run(&args, out),
+        Command::VerifyReceipt(args) => verify_receipt::run(&args, out).await,
         Command::Conversation(command) => conversation::run(AgentClient::find()?, command, out).await,
         Command::Find(find) => find::run(AgentClient::find()?, find, out).await,
         Command::Callback(command) => callback::run(AgentClient::find()?, command, out).await,

@@ -21,9 +21,15 @@ pub(super) struct PairArgs {
     /// The line that the gateway's administrator gave you (dgi_…). Without it, it is asked for or read from standard input, and
     /// so stays out of the list of processes
     line: Option<String>,
-    /// Leave the waiting to the agent; the page Connection shows how far it is
+    /// Leave the waiting to the agent; `deskgate pair --status` and the page Connection show how far it is
     #[arg(long)]
     no_wait: bool,
+    /// Show how far the pairing is that the agent waits for, or how the last one went
+    #[arg(long, conflicts_with_all = ["line", "no_wait", "cancel"])]
+    status: bool,
+    /// End the pairing that the agent waits for; the invitation is good until it ends
+    #[arg(long, conflicts_with_all = ["line", "no_wait"])]
+    cancel: bool,
     /// Accept what that does to runs in progress of the present gateway: abandon-runs
     #[arg(long, value_name = "RISK")]
     accept_risk: Option<String>,
@@ -32,7 +38,15 @@ pub(super) struct PairArgs {
 }
 
 pub(super) async fn run(agent: AgentClient, pair: PairArgs, out: Output) -> Result<(), Failure> {
-    let PairArgs { line, no_wait, accept_risk, confirmation } = pair;
+    let PairArgs { line, no_wait, status, cancel, accept_risk, confirmation } = pair;
+    if status || cancel {
+        let view = match cancel {
+            true => agent.request(CancelPairing {}).await?,
+            false => agent.request(GetPairing {}).await?,
+        };
+        out.result("pairing/1", &view, || describe(&view));
+        return Ok(());
+    }
     let line = match line {
         Some(line) => line,
         None => ask_for_line()?,

@@ -9,16 +9,16 @@ use deskgate_program::look::Cell;
 use deskgate_program::output::Output;
 use deskgate_program::records;
 use deskgate_program::records::Noun;
-use deskgate_program::records::given::{GivenId, MAX_SEARCHED};
+use deskgate_program::records::given::{self, GivenId};
 use deskgate_program::records::tones::Toned;
 use deskgate_program::visible;
 use deskgate_protocol::RunId;
-use deskgate_protocol::management::{ListRuns, ListedRun, RunDetail, ShowRun, StopRun};
+use deskgate_protocol::management::{FindByEnd, ListRuns, ListedRun, RecordKind, RunDetail, ShowRun, StopRun};
 use deskgate_protocol::run::{Phase, Run, RunEvent, RunState};
 
 use super::identity::fingerprint;
 use super::socket::AgentClient;
-use super::{app, call, operation, service};
+use super::{app, call, no_secret, operation, service};
 use crate::local::{
     CallRecord, EndUnknownRuns, Evidence, ListCalls, ListQueueReasons, ListUnsettled, ModelFailure, OwnerFinding,
     QueueReason, ReceiptVerdict, ReconcileRun, ShowCall, ShowEvidence, ShowModelFailure, ShowRunSpending, Spending,
@@ -26,6 +26,10 @@ use crate::local::{
 };
 
 const RUNS: Noun = Noun { singular: "run", plural: "runs", list: "deskgate run list" };
+
+/// What a list of runs can be about.
+const SUBJECTS: Noun =
+    Noun { singular: "run, conversation or stop", plural: "runs, conversations or stops", list: "deskgate run list" };
 
 /// Characters of what a run was asked that a list shows.
 const MAX_ASKED_CHARS: usize = 48;
@@ -50,7 +54,7 @@ pub(super) enum RunCommand {
         /// Only of this published service: its name or identifier
         #[arg(long, value_name = "SERVICE")]
         service: Option<String>,
-        /// Only what this run, conversation or stop is about
+        /// Only what this run, conversation or stop is about: its identifier, or the end of it
         #[arg(long, value_name = "ID")]
         find: Option<String>,
     },
@@ -119,6 +123,10 @@ pub(super) async fn run(agent: AgentClient, command: RunCommand, out: Output) ->
                 Some(service) => Some(service::endpoint_of(&agent, &service).await?),
                 None => None,
             };
+            let find = match find {
+                Some(about) => Some(find_subject(&agent, &about).await?),
+                None => None,
+            };
             let request = ListRuns { limit, before, states: state, app_id, endpoint_id, find };
             let page = agent.manage(request).await?;
             out.result("runs/1", &page, || list(&page.runs) + &records::older(page.next));
@@ -167,18 +175,7 @@ pub(super) async fn run(agent: AgentClient, command: RunCommand, out: Output) ->
 
 /// A run by its identifier, or by the end of it.
 pub(super) async fn find(agent: &AgentClient, given: GivenId<RunId>) -> Result<RunId, Failure> {
-    let newest = async || {
-        let all = ListRuns {
-            limit: MAX_SEARCHED,
-            before: None,
-            states: Vec::new(),
-            app_id: None,
-            endpoint_id: None,
-            find: None,
-        };
-        Ok(agent.manage(all).await?.runs.into_iter().map(|run| run.run_id))
-    };
-    given.among(&RUNS, newest).await
+    given.resolve(&RUNS, async |end: &str| agent.by_end(RecordKind::Run, end).await).await
 }
 
 /// The same for an optional run.
@@ -187,6 +184,17 @@ pub(super) async fn find_given(agent: &AgentClient, given: Option<GivenId<RunId>
         Some(given) => find(agent, given).await.map(Some),
         None => Ok(None),
     }
+}
+
+/// What a list of runs is narrowed to: a run, a conversation or a stop, by its identifier or by the end of it.
+async fn find_subject(agent: &AgentClient, wanted: &str) -> Result<String, Failure> {
+    no_secret("--find", wanted)?;
+    let Some(end) = given::end_of_id(wanted) else { return Ok(wanted.to_owned()) };
+    let mut found = Vec::new();
+    for kind in [RecordKind::Run, RecordKind::Conversation, RecordKind::Operation] {
+        found.extend(agent.manage(FindByEnd { kind, end: end.to_owned() }).await?.ids);
+    }
+    given::only_one(&SUBJECTS, end, found)
 }
 
 pub(super) async fn show(

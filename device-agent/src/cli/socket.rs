@@ -1,11 +1,12 @@
 //! Requests to the running agent, and the exit codes for its refusals.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::socket;
 use deskgate_program::socket::CallError;
-use deskgate_protocol::management::ManagementCall;
+use deskgate_protocol::management::{FindByEnd, ManagementCall, RecordKind};
 use serde::de::DeserializeOwned;
 
 use crate::config::Home;
@@ -38,6 +39,11 @@ impl AgentClient {
     /// The same for what is shown beside something else; `None`: no answer came at once.
     pub(super) async fn glance<C: ManagementCall>(&self, call: C) -> Option<C::Reply> {
         tokio::time::timeout(GLANCE_TIMEOUT, self.manage(call)).await.ok()?.ok()
+    }
+
+    /// The records at the gateway whose identifiers end like this.
+    pub(super) async fn by_end<I: FromStr>(&self, kind: RecordKind, end: &str) -> Result<Vec<I>, Failure> {
+        Ok(self.manage(FindByEnd { kind, end: end.to_owned() }).await?.parsed().collect())
     }
 
     async fn send<T: DeserializeOwned>(&self, request: AgentRequest) -> Result<T, Failure> {

@@ -1,4 +1,4 @@
-//! `verify-receipt`: checks receipts without an agent and without a gateway.
+//! `verify-receipt`: checks receipts without an agent and without a gateway. Only an application's name needs them.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -13,6 +13,9 @@ use deskgate_protocol::receipt::jws::SignedReceipt;
 use deskgate_protocol::receipt::{OfferFacts, OutcomeFacts, Receipt, ReceiptEntry};
 use serde::Serialize;
 use serde_json::Value;
+
+use super::app;
+use super::socket::AgentClient;
 
 /// The largest input. A record has at most some megabytes; a chain may have many receipts.
 const MAX_INPUT_BYTES: u64 = 1 << 30;
@@ -32,9 +35,9 @@ pub(super) struct VerifyReceiptArgs {
     /// A file with the JSON object `input` that you sent
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
-    /// Your application's identifier; with --subject
+    /// Your application's identifier; with --subject. Its name, or the end of its identifier, is looked up by the agent
     #[arg(long, value_name = "APP", requires = "subject")]
-    app: Option<ApplicationId>,
+    app: Option<String>,
     /// The subject that you submitted the run for; with --app
     #[arg(long, requires = "app")]
     subject: Option<String>,
@@ -73,7 +76,11 @@ enum Checked {
     Receipt(String),
 }
 
-pub(super) fn run(args: &VerifyReceiptArgs, out: Output) -> Result<(), Failure> {
+pub(super) async fn run(args: &VerifyReceiptArgs, out: Output) -> Result<(), Failure> {
+    let app_id = match &args.app {
+        Some(app) => Some(identified(app).await?),
+        None => None,
+    };
     let text = read(args.file.as_deref())?;
     let input = match &args.input {
         Some(path) => Some(input_of(path)?),
@@ -82,7 +89,7 @@ pub(super) fn run(args: &VerifyReceiptArgs, out: Output) -> Result<(), Failure> 
     let expected = Expected {
         fingerprints: &args.fingerprint,
         input: input.as_ref(),
-        subject: args.app.zip(args.subject.as_deref()),
+        subject: app_id.zip(args.subject.as_deref()),
     };
     let found = verify(&text, expected, args.gaps_allowed)?;
     if out.json {
@@ -98,6 +105,24 @@ pub(super) fn run(args: &VerifyReceiptArgs, out: Output) -> Result<(), Failure> 
         format!("line {}: {run}{}", violation.line, violation.message)
     };
     Err(Failure::new(Exit::CheckFailed, found.violations.iter().map(line).collect::<Vec<_>>().join("\n")))
+}
+
+/// The application that is named. An identifier is taken as it is, so that whoever checks a receipt needs no agent.
+async fn identified(app: &str) -> Result<ApplicationId, Failure> {
+    if let Ok(app_id) = app.parse() {
+        return Ok(app_id);
+    }
+    let found = async { app::find(&AgentClient::find()?, app).await }.await;
+    found.map_err(|failure| match failure.exit {
+        Exit::CannotReach | Exit::NotSetUp => Failure::new(
+            failure.exit,
+            format!(
+                "--app is no whole identifier, and is looked up by the agent: {}\nOr give it whole: app_…",
+                failure.message
+            ),
+        ),
+        _ => failure,
+    })
 }
 
 fn verify(text: &str, expected: Expected<'_>, gaps_allowed: bool) -> Result<Verification, Failure> {

@@ -35,6 +35,21 @@ impl TypedRequest for ListApprovals {
     }
 }
 
+/// Finds approval requests, answered or not, by the end of their identifier. A few, newest first.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FindApprovals {
+    /// The last hexadecimal digits.
+    pub end: String,
+}
+
+impl TypedRequest for FindApprovals {
+    type Response = Vec<ApprovalId>;
+
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<Vec<ApprovalId>, ErrorReply> {
+        Ok(handler.store.approvals().ids_by_end(self.end).await?)
+    }
+}
+
 /// Shows one approval request.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct ShowApproval {

@@ -101,8 +101,8 @@ pub use crate::services::summary::summary;
 pub use account::{AccountView, CancelSignIn, GetAccount, SignIn, SignOut};
 pub use agent::{GetIdentity, OpenPages, OpenedPages, Stop};
 pub use approvals::{
-    ApprovalState, ApprovalView, DecideApproval, Decision, Evidence, ListApprovals, ListAudit, OnDisk, OwnerFinding,
-    Plan, PlanPreview, ReconcileRun, ShowApproval, ShowEvidence, ShowModelFailure, median,
+    ApprovalState, ApprovalView, DecideApproval, Decision, Evidence, FindApprovals, ListApprovals, ListAudit, OnDisk,
+    OwnerFinding, Plan, PlanPreview, ReconcileRun, ShowApproval, ShowEvidence, ShowModelFailure, median,
 };
 pub use calls::{CallRecord, ListCalls, ShowCall};
 pub use connection::{
@@ -272,6 +272,8 @@ request::requests! {
     AcceptMcpTools;
     /// The approval requests.
     ListApprovals;
+    /// Approval requests by the end of their identifier.
+    FindApprovals;
     /// One approval request.
     ShowApproval;
     /// Decide about an approval request.

@@ -6,12 +6,12 @@ use std::time::Duration;
 use clap::Subcommand;
 use deskgate_protocol::management::{
     Application, ApplicationState, CompleteDisabling, DisableApplication, DisablingPreview, PreviewDisabling,
-    RemoveApplication,
+    RecordKind, RemoveApplication,
 };
 use deskgate_protocol::{ApplicationId, DeviceId};
 use serde::{Deserialize, Serialize};
 
-use super::client::{find as find_device, risk, send_request, unexpected};
+use super::client::{find as find_device, find_by_end, risk, send_request, unexpected};
 use super::state::AdminService;
 use super::{AdminErrorCode, AdminReply, AdminRequest, no};
 use crate::store::applications::{ApplicationQuery, ApplicationWithDevice};
@@ -20,7 +20,7 @@ use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::look::Cell;
 use deskgate_program::output::Output;
 use deskgate_program::records::applications::{self as records, Commands};
-use deskgate_program::records::given::{MAX_SEARCHED, end_of_id};
+use deskgate_program::records::given::GivenId;
 use deskgate_program::records::tones::Toned;
 use deskgate_program::records::{Noun, list as list_of, older};
 
@@ -217,22 +217,23 @@ async fn page(socket: &Path, asked: AdminAppRequest) -> Result<AppPage, Failure>
     }
 }
 
-/// An application by its identifier, or by a name that only one has.
+/// An application by its identifier, by a name that only one has, or by the end of its identifier.
 pub(super) async fn find(socket: &Path, wanted: &str) -> Result<ApplicationId, Failure> {
     if let Ok(app_id) = wanted.parse() {
         return Ok(app_id);
     }
     let named =
         |state| AdminAppRequest::List { limit: 2, before: None, device_id: None, state, name: Some(wanted.to_owned()) };
-    let mut found = page(socket, named(None)).await?.applications;
-    if found.is_empty() && end_of_id(wanted).is_some() {
-        let (device_id, state, name) = (None, None, None);
-        let newest = AdminAppRequest::List { limit: MAX_SEARCHED, before: None, device_id, state, name };
-        found = page(socket, newest).await?.applications;
+    let found = page(socket, named(None)).await?.applications;
+    if found.is_empty()
+        && let Ok(given @ GivenId::End(_)) = wanted.parse()
+    {
+        return given
+            .resolve(&APPLICATIONS, async |end: &str| find_by_end(socket, RecordKind::Application, end).await)
+            .await;
     }
-    let name = |view: &AppView| view.application.name.clone();
-    let found = APPLICATIONS.named(wanted, found, name, |view| view.application.app_id.to_string())?;
-    Ok(found.application.app_id)
+    let named = APPLICATIONS.only(wanted, found)?;
+    Ok(named.application.app_id)
 }
 
 /// Answers a request about applications.

@@ -1,11 +1,13 @@
 //! Asks the running gateway on its private socket, for the administrator's commands.
 
 use std::path::Path;
+use std::str::FromStr;
 
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::records::Noun;
 use deskgate_program::socket::{self, CallError};
 use deskgate_protocol::DeviceId;
+use deskgate_protocol::management::{FindByEnd, RecordKind};
 
 use super::{AdminErrorCode, AdminReply, AdminRequest, DeviceView};
 
@@ -33,6 +35,14 @@ pub(super) async fn send_request(socket: &Path, ask: AdminRequest) -> Result<Adm
             Err(Failure::new(exit, message))
         }
         answer => Ok(answer),
+    }
+}
+
+/// The records of all devices whose identifiers end like this.
+pub(super) async fn find_by_end<I: FromStr>(socket: &Path, kind: RecordKind, end: &str) -> Result<Vec<I>, Failure> {
+    match send_request(socket, AdminRequest::FindByEnd(FindByEnd { kind, end: end.to_owned() })).await? {
+        AdminReply::Found(found) => Ok(found.parsed().collect()),
+        other => Err(unexpected(&other)),
     }
 }
 

@@ -4,12 +4,12 @@ use std::path::Path;
 
 use clap::Subcommand;
 use deskgate_protocol::delivery::DeliveryState;
-use deskgate_protocol::management::{ListDeliveries, RecoverDeliveries, Recovery};
+use deskgate_protocol::management::{ListDeliveries, RecordKind, RecoverDeliveries, Recovery};
 use deskgate_protocol::{DeliveryId, RunId, Timestamp};
 use serde_json::json;
 
 use super::applications::find as find_application;
-use super::client::{done, send_request, unexpected};
+use super::client::{done, find_by_end, send_request, unexpected};
 use super::runs::find as find_run;
 use super::{AdminErrorCode, AdminReply, AdminRequest};
 use crate::domain::destinations::HostName;
@@ -18,7 +18,7 @@ use deskgate_program::exit::Failure;
 use deskgate_program::output::Output;
 use deskgate_program::records::Noun;
 use deskgate_program::records::deliveries as records;
-use deskgate_program::records::given::{GivenId, MAX_SEARCHED};
+use deskgate_program::records::given::GivenId;
 
 /// `deskgate-gateway admin allowlist …`
 #[derive(Debug, Subcommand)]
@@ -106,14 +106,7 @@ pub(super) async fn allowlist(socket: &Path, command: AllowlistCommand, out: Out
 
 /// A delivery by its identifier, or by the end of it.
 async fn find(socket: &Path, given: GivenId<DeliveryId>) -> Result<DeliveryId, Failure> {
-    let newest = async || {
-        let all = ListDeliveries { limit: MAX_SEARCHED, before: None, app_id: None, run_id: None, state: None };
-        match send_request(socket, AdminRequest::DeliveryList(all)).await? {
-            AdminReply::Deliveries(page) => Ok(page.deliveries.into_iter().map(|own| own.delivery.delivery_id)),
-            other => Err(unexpected(&other)),
-        }
-    };
-    given.among(&DELIVERIES, newest).await
+    given.resolve(&DELIVERIES, async |end: &str| find_by_end(socket, RecordKind::Delivery, end).await).await
 }
 
 /// Runs a command about deliveries.

@@ -105,7 +105,7 @@ pub struct InvitationView {
     pub invitation_id: InvitationId,
     /// What the administrator calls it.
     pub note: Option<String>,
-    /// open, waiting, confirmed, refused or expired.
+    /// open, waiting, confirmed, paired, refused or expired.
     pub state: String,
     /// When it was made.
     pub created_at: Timestamp,
@@ -191,7 +191,7 @@ fn list(invitations: &[InvitationView]) -> String {
         records::list(invitations, "Nobody is invited: deskgate-gateway admin device invite", &heading, |invitation| {
             let tone = match invitation.state.as_str() {
                 "waiting" => Tone::Attention,
-                "confirmed" => Tone::Good,
+                "confirmed" | "paired" => Tone::Good,
                 "open" => Tone::Waiting,
                 _ => Tone::Quiet,
             };

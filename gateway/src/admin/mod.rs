@@ -32,7 +32,8 @@ pub mod status;
 pub mod upgrade;
 
 use deskgate_protocol::management::{
-    Application, DeliveryDetail, DeliveryPage, DisablingPreview, ListDeliveries, RecoverDeliveries, Recovery,
+    Application, DeliveryDetail, DeliveryPage, DisablingPreview, FindByEnd, FoundByEnd, ListDeliveries,
+    RecoverDeliveries, Recovery,
 };
 use deskgate_protocol::operation::ControlOperation;
 use deskgate_protocol::{DeliveryId, DeviceId, Timestamp};
@@ -118,6 +119,8 @@ pub enum AdminRequest {
     TrialTicket,
     /// Name the address of the gateway's private cluster.
     PrivateCluster,
+    /// Find records of all devices by the end of their identifier.
+    FindByEnd(FindByEnd),
     /// A request about applications.
     App(applications::AdminAppRequest),
     /// A request about runs.
@@ -192,6 +195,8 @@ pub enum AdminReply {
         /// The last part of the path.
         ticket: String,
     },
+    /// Records by the end of their identifier.
+    Found(FoundByEnd),
     /// Applications, newest first.
     Applications(applications::AppPage),
     /// One application.

@@ -5,14 +5,14 @@
 use std::path::Path;
 
 use clap::Subcommand;
-use deskgate_protocol::management::{ShowOperation, ShowRun, StopRun};
+use deskgate_protocol::management::{RecordKind, ShowOperation, ShowRun, StopRun};
 use deskgate_protocol::operation::{ControlOperation, OperationState};
 use deskgate_protocol::run::{Run, RunState};
 use deskgate_protocol::{ApplicationId, DeviceId, RunId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::applications::find as find_application;
-use super::client::{find as find_device, risk, send_request, unexpected};
+use super::client::{find as find_device, find_by_end, risk, send_request, unexpected};
 use super::state::AdminService;
 use super::{AdminErrorCode, AdminReply, AdminRequest, no};
 use crate::domain::desktop::Desktop;
@@ -22,7 +22,7 @@ use deskgate_program::duration;
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::look::Cell;
 use deskgate_program::output::Output;
-use deskgate_program::records::given::{GivenId, MAX_SEARCHED};
+use deskgate_program::records::given::GivenId;
 use deskgate_program::records::tones::Toned;
 use deskgate_program::records::{self, Detail, Noun};
 
@@ -141,15 +141,7 @@ pub struct RunHistory {
 
 /// A run by its identifier, or by the end of it.
 pub(super) async fn find(socket: &Path, given: GivenId<RunId>) -> Result<RunId, Failure> {
-    let newest = async || {
-        let (device_id, app_id, states) = (None, None, Vec::new());
-        let all = AdminRunRequest::List { limit: MAX_SEARCHED, before: None, device_id, app_id, states };
-        match send_request(socket, AdminRequest::Run(all)).await? {
-            AdminReply::Runs(page) => Ok(page.runs.into_iter().map(|view| view.run.run_id)),
-            other => Err(unexpected(&other)),
-        }
-    };
-    given.among(&RUNS, newest).await
+    given.resolve(&RUNS, async |end: &str| find_by_end(socket, RecordKind::Run, end).await).await
 }
 
 /// Runs a command about runs.

@@ -20,6 +20,7 @@ use super::{
 };
 use crate::domain::devices::{PairError, pair};
 use crate::domain::health::HealthSnapshot;
+use crate::domain::lookup;
 use crate::store;
 use crate::store::devices::{Device, Presence};
 use crate::tls::ServerTls;
@@ -70,6 +71,10 @@ impl AdminService {
             AdminRequest::TrialTicket => Ok(AdminReply::TrialTicket { ticket: self.trials.ticket() }),
             AdminRequest::Invitation(ask) => invitations::answer(self, ask).await,
             AdminRequest::HostKey(ask) => host_key::answer(self, ask).await,
+            AdminRequest::FindByEnd(sought) => {
+                let found = lookup::by_end(&self.store, None, &sought).await?;
+                found.map(AdminReply::Found).ok_or_else(|| no(AdminErrorCode::Invalid, lookup::NO_END))
+            }
             AdminRequest::App(ask) => applications::answer(self, ask).await,
             AdminRequest::Run(ask) => runs::answer(self, ask).await,
             ask => deliveries::answer(&self.store, ask).await,

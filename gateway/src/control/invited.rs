@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use deskgate_protocol::InvitationId;
 use deskgate_protocol::control::{GatewayFrame, Hello, SessionRefusal};
-use deskgate_protocol::secret::ControlToken;
 use tokio::time::{interval, timeout};
 
 use super::handshake::{self, Greeted};
@@ -105,8 +104,19 @@ async fn wait(
     let Some(device) = device.filter(|device| device.revoked_at.is_none()) else {
         return Err(Box::new(refuse_for_now("This device was removed from the gateway again.")));
     };
-    let control_token = ControlToken::generate();
-    service.store.add_control_token(control_token.digest()).await.map_err(for_now)?;
+    let given = invitations::give_token(&service.store, &service.cipher, invitation_id, &hello.public_key).await;
+    let given = given.map_err(|error| {
+        tracing::warn!(%invitation_id, %error, "an invited device could not be given its control token");
+        Box::new(refuse_for_now("The gateway cannot give this device its control token at the moment."))
+    })?;
+    // Between the look and this it can only have ended, or been used up.
+    let Some(control_token) = given else {
+        let now = service.store.invitation(invitation_id).await.map_err(for_now)?;
+        return match now.and_then(|invitation| invitations::refusal(&invitation, &hello.public_key)) {
+            Some(refused) => Err(refused),
+            None => Err(invitations::expired()),
+        };
+    };
     let device_id = device.device_id;
     tracing::info!(%invitation_id, %device_id, "an invited device is paired");
     let _ = timeout(SEND_TIMEOUT, writer.send(&GatewayFrame::Paired { device_id, control_token })).await;

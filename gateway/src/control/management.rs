@@ -35,6 +35,7 @@ pub(super) async fn answer(desktop: Desktop, request: ManagementRequest) -> Mana
         Ask::SetAccess(request) => reply(&request, desktop.set_access(request).await),
         Ask::GetAccess(request) => reply(&request, desktop.access().await),
         Ask::GetOverview(request) => reply(&request, desktop.overview().await),
+        Ask::FindByEnd(request) => reply(&request.clone(), desktop.find_by_end(request).await),
         Ask::ListRuns(request) => reply(&request.clone(), desktop.runs(request).await),
         Ask::ExportRuns(request) => reply(&request, desktop.export(request).await),
         Ask::ShowRun(request) => reply(&request, desktop.run(request).await),

@@ -32,7 +32,7 @@ impl ControlService {
     /// Serves one private stream to its end.
     pub async fn serve(&self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, way: EntryMethod) {
         match self.upgrade(Box::new(stream)).await {
-            Some((socket, Credential::ControlToken)) => self.admit(socket, way).await,
+            Some((socket, Credential::ControlToken(token))) => self.admit(socket, way, Some(token)).await,
             Some((socket, Credential::Invitation(digest))) => self.receive_invited(socket, way, digest).await,
             None => {}
         }
@@ -96,26 +96,42 @@ impl ControlService {
     pub async fn serve_account(&self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, grant: Grant) {
         let stream: BoxedControlStream = Box::new(stream);
         let socket = WebSocketStream::from_raw_socket(stream, Role::Server, Some(wire::config())).await;
-        self.admit(socket, EntryMethod::Account(grant)).await;
+        self.admit(socket, EntryMethod::Account(grant), None).await;
     }
 
-    async fn admit(&self, socket: ControlSocket, way: EntryMethod) {
+    /// Serves a device to its end. `token`: the digest of the control token that it came with.
+    async fn admit(&self, socket: ControlSocket, way: EntryMethod, token: Option<Sha256Digest>) {
         let (reader, writer) = wire::split(socket);
         let entered = handshake::enter(self, reader, writer, way, HANDSHAKE_TIMEOUT).await;
         if let Some(entered) = entered {
             let device_id: DeviceId = entered.session.device_id;
             let epoch = entered.session.epoch;
             tracing::info!(%device_id, epoch, "device connected");
+            if let Some(token) = token {
+                self.use_up_invitation(token).await;
+            }
             let why = session::run(self, entered).await;
             tracing::info!(%device_id, epoch, %why, "device disconnected");
         }
     }
 }
 
+impl ControlService {
+    /// Ends the invitation that gave a device the token that it came with. If that fails, it ends with the next session, or
+    /// by itself.
+    async fn use_up_invitation(&self, token: Sha256Digest) {
+        match self.store.use_up_invitation(token).await {
+            Ok(Some(invitation_id)) => tracing::info!(%invitation_id, "an invitation is used up"),
+            Ok(None) => {}
+            Err(error) => tracing::debug!(%error, "it could not be noted that an invitation is used up"),
+        }
+    }
+}
+
 /// What a stream was opened with.
 enum Credential {
-    /// The control token, which admits any device; the hello says which one it is.
-    ControlToken,
+    /// The digest of a control token, which admits any device; the hello says which one it is.
+    ControlToken(Sha256Digest),
     /// The digest of an invitation's secret, which has to be looked up.
     Invitation(Sha256Digest),
 }
@@ -143,7 +159,9 @@ fn check(request: &Request, tokens: &[Sha256Digest]) -> Result<Credential, Error
         return Ok(Credential::Invitation(InvitationToken::digest_of(sent)));
     }
     match sent.parse::<ControlToken>() {
-        Ok(token) if tokens.iter().any(|known| digests_equal(known, &token.digest())) => Ok(Credential::ControlToken),
+        Ok(token) if tokens.iter().any(|known| digests_equal(known, &token.digest())) => {
+            Ok(Credential::ControlToken(token.digest()))
+        }
         Ok(_) => Err(deny(StatusCode::UNAUTHORIZED, "the private control token is not valid\n")),
         Err(error) => Err(deny(StatusCode::UNAUTHORIZED, &format!("{error}\n"))),
     }

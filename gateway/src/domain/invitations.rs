@@ -5,9 +5,12 @@ use std::time::Duration;
 use deskgate_protocol::InvitationId;
 use deskgate_protocol::control::{Hello, RefusedCode, SessionRefusal};
 use deskgate_protocol::identity::PublicKey;
+use deskgate_protocol::secret::ControlToken;
 use deskgate_protocol::service::check_name;
+use zeroize::Zeroizing;
 
 use super::devices::{PairError, refuse_for_now};
+use crate::encryption::{DataCipher, EncryptionError};
 use crate::store::devices::Device;
 use crate::store::invitations::{Invitation, InvitationState, InvitedDevice};
 use crate::store::{self, Store};
@@ -86,6 +89,39 @@ pub async fn confirm(store: &Store, invitation_id: InvitationId, short_code: &st
     device.ok_or_else(|| store::Error::Data("a paired device is missing".to_owned()).into())
 }
 
+/// The control token of a confirmed device: the same one each time that it comes, until it came with it. So an answer that
+/// got lost costs nothing, and no number of visits makes a second secret. `None`: see [`refusal`].
+///
+/// # Errors
+/// The database failed, or another gateway sealed the token with another key.
+pub async fn give_token(
+    store: &Store,
+    cipher: &DataCipher,
+    invitation_id: InvitationId,
+    public_key: &PublicKey,
+) -> Result<Option<ControlToken>, GiveTokenError> {
+    let place = format!("control token of {invitation_id}");
+    let fresh = ControlToken::generate();
+    let sealed = cipher.encrypt(fresh.reveal().as_bytes(), &place);
+    let Some(kept) = store.give_invited_token(invitation_id, public_key, &sealed, fresh.digest()).await? else {
+        return Ok(None);
+    };
+    let text = Zeroizing::new(cipher.decrypt(&kept, &place)?);
+    let token = std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok());
+    token.map(Some).ok_or(GiveTokenError::Encryption(EncryptionError::OtherKey))
+}
+
+/// Why a confirmed device was not given its token.
+#[derive(Debug, thiserror::Error)]
+pub enum GiveTokenError {
+    /// The database failed.
+    #[error(transparent)]
+    Store(#[from] store::Error),
+    /// The token was sealed with another key.
+    #[error(transparent)]
+    Encryption(#[from] EncryptionError),
+}
+
 /// Whether a typed short code is this key's: groups may be written together, and small.
 fn is_short_code_of(typed: &str, key: &PublicKey) -> bool {
     let plain = |code: &str| code.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_uppercase();
@@ -124,11 +160,22 @@ pub fn refusal(invitation: &Invitation, public_key: &PublicKey) -> Option<Box<Se
         InvitationState::Open => return None,
         InvitationState::Waiting | InvitationState::Confirmed if is_its => return None,
         InvitationState::Waiting | InvitationState::Confirmed => "Another device came with this invitation.",
+        InvitationState::Paired if is_its => {
+            "This invitation has paired this device, and is used up. If the device cannot connect, it needs a new one."
+        }
+        InvitationState::Paired => "Another device came with this invitation.",
         InvitationState::Refused => "The gateway's administrator refused this invitation.",
         InvitationState::Expired => "This invitation has expired.",
     };
     let next = "Ask the administrator for another one: deskgate-gateway admin device invite";
     Some(over(&format!("{why} {next}"), RefusedCode::InvitationOver))
+}
+
+/// Tells a confirmed device that it came too late for its control token.
+pub fn expired() -> Box<SessionRefusal> {
+    let message =
+        "This invitation has expired. Ask the administrator for another one: deskgate-gateway admin device invite";
+    over(message, RefusedCode::InvitationOver)
 }
 
 /// Tells a stranger with a secret that no invitation has.

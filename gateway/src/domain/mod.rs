@@ -16,6 +16,7 @@
 //! | [`quota`] | how many of a kind may be there at once |
 //! | `samples` | events of runs that never existed, for trying receivers |
 //! | [`trial`] | who is sent a stream that shows whether a proxy holds events back |
+//! | [`lookup`] | which record the end of an identifier means |
 //! | [`key_watcher`] | ends what a revoked key left open |
 //! | [`destinations`] | where callbacks may go |
 //! | [`deliveries`] | payloads for receivers, and when to retry |
@@ -41,6 +42,7 @@ pub mod feeds;
 pub mod health;
 pub mod invitations;
 pub mod key_watcher;
+pub mod lookup;
 pub mod operations;
 pub mod quota;
 pub mod rates;

@@ -21,8 +21,10 @@ deskgate_protocol::words! {
         Open = "open",
         /// A device came, and waits for the administrator.
         Waiting = "waiting",
-        /// The administrator confirmed the device.
+        /// The administrator confirmed the device, which has not yet come with the control token that it was given.
         Confirmed = "confirmed",
+        /// The device came with its token, and the invitation is used up.
+        Paired = "paired",
         /// The administrator refused the device, or took the invitation back.
         Refused = "refused",
         /// It ended without an answer.
@@ -32,7 +34,7 @@ deskgate_protocol::words! {
 
 /// The state of the invitation `i`, in SQL.
 const STATE_SQL: &str =
-    "CASE WHEN i.confirmed_at IS NOT NULL THEN 'confirmed' WHEN i.refused_at IS NOT NULL THEN 'refused'
+    "CASE WHEN i.paired_at IS NOT NULL THEN 'paired' WHEN i.confirmed_at IS NOT NULL THEN 'confirmed' WHEN i.refused_at IS NOT NULL THEN 'refused'
     WHEN i.expires_at <= now() THEN 'expired' WHEN i.public_key IS NULL THEN 'open' ELSE 'waiting' END";
 
 /// An invitation, without its secret.
@@ -48,7 +50,7 @@ pub struct Invitation {
     pub state: InvitationState,
     /// When it was made.
     pub created_at: Timestamp,
-    /// When it ends. A confirmed device may come again until then.
+    /// When it ends. A confirmed device that lost its answer may come again until then.
     pub expires_at: Timestamp,
     /// The device that came with it last.
     pub device: Option<InvitedDevice>,
@@ -197,6 +199,50 @@ impl Store {
             RETURNING i.*, {STATE_SQL} AS state"
         );
         self.durable_opt(&sql, &[&invitation_id.uuid()]).await?.as_ref().map(invitation).transpose()
+    }
+
+    /// Gives a confirmed device its control token: the offered one, encrypted and its digest, unless the device was given one
+    /// before that is still valid. Returns the one that counts, encrypted. `None`: the invitation has ended, is used up, or
+    /// belongs to another device.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
+    pub async fn give_invited_token(
+        &self,
+        invitation_id: InvitationId,
+        public_key: &PublicKey,
+        sealed: &[u8],
+        digest: Sha256Digest,
+    ) -> Result<Option<Vec<u8>>, Error> {
+        let sql = "-- invitations::give_token
+            WITH i AS (
+                UPDATE invitations SET
+                    token_sealed = CASE WHEN is_known THEN token_sealed ELSE $3 END,
+                    token_digest = CASE WHEN is_known THEN token_digest ELSE $4 END
+                FROM (SELECT EXISTS (
+                    SELECT FROM control_tokens t JOIN invitations o ON o.token_digest = t.digest
+                    WHERE o.invitation_id = $1 AND t.expires_at IS NULL) AS is_known) k
+                WHERE invitation_id = $1 AND public_key = $2 AND confirmed_at IS NOT NULL AND paired_at IS NULL
+                    AND expires_at > now()
+                RETURNING token_sealed, token_digest),
+            valid AS (INSERT INTO control_tokens (digest) SELECT token_digest FROM i ON CONFLICT DO NOTHING)
+            SELECT token_sealed FROM i";
+        let key = public_key.to_string();
+        let row = self.durable_opt(sql, &[&invitation_id.uuid(), &key, &sealed, &digest.0.as_slice()]).await?;
+        row.map(|row| Ok(row.try_get(0)?)).transpose()
+    }
+
+    /// Notes that a device came with this control token: an invitation that gave it is used up, and forgets it. Returns
+    /// that invitation.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
+    pub async fn use_up_invitation(&self, token: Sha256Digest) -> Result<Option<InvitationId>, Error> {
+        let sql = "-- invitations::use_up
+            UPDATE invitations SET paired_at = now(), token_sealed = NULL
+            WHERE token_digest = $1 AND paired_at IS NULL RETURNING invitation_id";
+        let row = self.durable_opt(sql, &[&token.0.as_slice()]).await?;
+        row.map(|row| Ok(row.try_get::<_, uuid::Uuid>(0)?.into())).transpose()
     }
 
     /// Deletes invitations that ended a week ago. Returns how many.

@@ -54,6 +54,7 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { version: 25, name: "service_life", sql: include_str!("../../migrations/0025_service_life.sql") },
     Migration { version: 26, name: "invitations", sql: include_str!("../../migrations/0026_invitations.sql") },
     Migration { version: 27, name: "draft_trials", sql: include_str!("../../migrations/0027_draft_trials.sql") },
+    Migration { version: 28, name: "invited_tokens", sql: include_str!("../../migrations/0028_invited_tokens.sql") },
 ];
 
 /// An advisory lock number that is used for nothing else in this database.

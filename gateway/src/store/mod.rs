@@ -63,6 +63,7 @@ pub mod events;
 pub mod invitations;
 pub mod leases;
 pub mod listen;
+mod lookup;
 pub mod messages;
 pub mod migrate;
 pub mod operations;

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use deskgate_gateway::domain::invitations::{AnswerError, confirm, refusal, refuse};
+use deskgate_gateway::domain::invitations::{AnswerError, confirm, give_token, refusal, refuse};
 use deskgate_gateway::store::invitations::InvitationState;
 use deskgate_protocol::VERSION;
 use deskgate_protocol::identity::PublicKey;
 use deskgate_protocol::invitation::InvitationToken;
 
 use crate::store::TestStore;
+use crate::support::gateway::cipher;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -79,4 +80,54 @@ async fn an_invitation_that_has_ended_opens_nothing_and_is_forgotten_later() {
         assert_eq!(store.forget_invitations().await.expect("forgotten"), forgotten, "{age} after its end");
     }
     assert!(store.invitation(id).await.expect("asked").is_none());
+}
+
+/// The answer to a confirmed device may get lost: each time that it comes it is given the same token, and no further one.
+#[tokio::test]
+async fn a_confirmed_device_has_one_token_until_it_comes_with_it_and_then_none() {
+    let test_store = TestStore::new().await;
+    let (store, token) = (&test_store.store, InvitationToken::generate());
+    let (desk, other) = (key(), key());
+    let id = store.create_invitation(&token, None, HOUR).await.expect("made").invitation_id;
+    store.note_invited(id, &desk, "desk", VERSION).await.expect("noted").expect("it is open");
+    let cipher = cipher();
+    let give = async |key: &PublicKey| give_token(store, &cipher, id, key).await.expect("the database answers");
+    let valid = async || store.control_tokens().await.expect("read");
+    let before = valid().await.len();
+    assert!(give(&desk).await.is_none() && valid().await.len() == before, "nobody confirmed it");
+    confirm(store, id, &desk.short_code()).await.expect("it waits");
+    let first = give(&desk).await.expect("confirmed");
+    let (one, two) = tokio::join!(give(&desk), give(&desk));
+    for again in [one, two] {
+        assert_eq!(again.expect("its answer may be lost").digest(), first.digest());
+    }
+    assert!(give(&other).await.is_none(), "another key is given nothing");
+    assert_eq!(valid().await.len(), before + 1);
+    let sealed = test_store.database.value("SELECT encode(token_sealed, 'escape') FROM invitations").await;
+    assert!(!sealed.contains(first.reveal()), "the table has it encrypted");
+
+    // One that the administrator has ended meanwhile is replaced.
+    store.end_other_control_tokens(InvitationToken::generate().digest(), Duration::ZERO).await.expect("ended");
+    let second = give(&desk).await.expect("its token has ended");
+    assert_ne!(second.digest(), first.digest());
+    assert_eq!(store.use_up_invitation(first.digest()).await.expect("noted"), None, "not this one");
+    assert_eq!(store.use_up_invitation(second.digest()).await.expect("noted"), Some(id));
+    assert!(give(&desk).await.is_none(), "it has come with its token");
+    assert_eq!(valid().await, [second.digest()], "which stays valid");
+    let paired = store.invitation(id).await.expect("read").expect("there");
+    assert_eq!(paired.state, InvitationState::Paired);
+    assert!(refusal(&paired, &desk).is_some_and(|no| no.message.contains("used up")));
+    assert!(refusal(&paired, &other).is_some_and(|no| no.message.contains("Another device")));
+    assert_eq!(test_store.database.value("SELECT count(token_sealed)::text FROM invitations").await, "0");
+}
+
+#[tokio::test]
+async fn an_invitation_that_ends_before_its_device_came_again_gives_it_nothing() {
+    let test_store = TestStore::new().await;
+    let (store, desk) = (&test_store.store, key());
+    let id = store.create_invitation(&InvitationToken::generate(), None, HOUR).await.expect("made").invitation_id;
+    store.note_invited(id, &desk, "desk", VERSION).await.expect("noted").expect("it is open");
+    confirm(store, id, &desk.short_code()).await.expect("it waits");
+    test_store.database.execute("UPDATE invitations SET expires_at = now()").await;
+    assert!(give_token(store, &cipher(), id, &desk).await.expect("the database answers").is_none());
 }

@@ -2,12 +2,14 @@
 
 use std::time::{Duration, Instant};
 
+use deskgate_gateway::domain::lookup::by_end;
 use deskgate_gateway::store::attempts::{AttemptRecord, AttemptUpdate, RecordOutcome};
 use deskgate_gateway::store::device_lists::DeviceRunQuery;
 use deskgate_protocol::RunId;
 use deskgate_protocol::conversation::ConversationState;
 use deskgate_protocol::management::{
-    LISTED_TEXT_CHARS, ListConversations, ListRuns, MESSAGE_TEXT_CHARS, ManagementErrorCode, ShowConversation, StopRun,
+    FindByEnd, LISTED_TEXT_CHARS, ListConversations, ListRuns, MAX_FOUND_BY_END, MESSAGE_TEXT_CHARS,
+    ManagementErrorCode, RecordKind, ShowConversation, StopRun,
 };
 use deskgate_protocol::run::{Outcome, RunState};
 use serde_json::json;
@@ -83,6 +85,51 @@ async fn runs_are_found_by_themselves_by_their_conversation_and_by_their_stop() 
     let no = no.expect_err("no identifier");
     assert_eq!(no.code, ManagementErrorCode::Invalid);
     assert!(!no.message.contains("dgk_x"), "a pasted key is not repeated: {no}");
+    gateway.stop().await;
+}
+
+/// The last eight characters of an identifier, which no other one here has.
+fn end_of(id: impl ToString) -> String {
+    let text = id.to_string();
+    text[text.len() - 8..].to_owned()
+}
+
+#[tokio::test]
+async fn records_of_every_kind_are_found_by_their_ends_and_only_by_their_own_device() {
+    let gateway = TestGateway::new().await;
+    let talk = TestConversation::open(&gateway, "case").await;
+    let message = talk.message("one", 1).send().await.run_id();
+    let stop = gateway.device.desktop.stop_run(StopRun { run_id: message }).await.expect("stopped").operation_id;
+    let store = gateway.store();
+    let stranger = DeviceFixture::pair(store).await;
+    let app_id = gateway.device.app.id;
+    for (kind, id) in [
+        (RecordKind::Application, app_id.to_string()),
+        (RecordKind::Run, message.to_string()),
+        (RecordKind::Conversation, talk.id.to_string()),
+        (RecordKind::Operation, stop.to_string()),
+    ] {
+        let sought = FindByEnd { kind, end: end_of(&id) };
+        assert_eq!(gateway.device.desktop.find_by_end(sought.clone()).await.expect("asked").ids, [id.as_str()]);
+        assert_eq!(stranger.desktop.find_by_end(sought.clone()).await.expect("asked").ids, Vec::<String>::new());
+        // The administrator's reaches all devices.
+        assert_eq!(by_end(store, None, &sought).await.expect("asked").expect("an end").ids, [id]);
+    }
+    // Ends that many have are answered with some of them.
+    let single = gateway.submit("two").await;
+    let copies = format!(
+        "INSERT INTO runs SELECT r.* FROM runs d, generate_series(1, 300) n, jsonb_populate_record(d, jsonb_build_object(
+            'run_id', ('f' || lpad(to_hex(n), 27, '0') || 'beef')::uuid, 'identity', '\\x' || encode(sha256(n::text::bytea), 'hex'))) r WHERE d.run_id = '{}'",
+        single.uuid()
+    );
+    gateway.database.execute(&copies).await;
+    let many = FindByEnd { kind: RecordKind::Run, end: "beef".to_owned() };
+    let found = gateway.device.desktop.find_by_end(many).await.expect("asked").ids;
+    assert!(found.len() == MAX_FOUND_BY_END && found[0] > found[1], "{found:?}");
+    for wrong in ["", "bee", "BEEF", "be%f", "_eef", &"a".repeat(32)] {
+        let no = gateway.device.desktop.find_by_end(FindByEnd { kind: RecordKind::Run, end: wrong.to_owned() }).await;
+        assert_eq!(no.expect_err("no end").code, ManagementErrorCode::Invalid, "{wrong}");
+    }
     gateway.stop().await;
 }
 
@@ -177,6 +224,11 @@ async fn a_page_of_few_among_a_hundred_thousand_runs_is_short_and_the_next_one_g
     test_store.database.execute("ANALYZE runs").await;
     let running = test_store.started(session).await;
     assert_eq!(test_store.one(session, running, 1, AttemptUpdate::Lose).await, RecordOutcome::Done);
+
+    let began = Instant::now();
+    let by_end = device.desktop.find_by_end(FindByEnd { kind: RecordKind::Run, end: end_of(oldest) }).await;
+    println!("one of a hundred thousand by its end: {:?}", began.elapsed());
+    assert_eq!(by_end.expect("found").ids, [oldest.to_string()]);
 
     let request = ListRuns { limit: 20, states: vec![RunState::Cancelled], ..ListRuns::default() };
     let (mut pages, mut found, mut before) = (0, Vec::new(), None);

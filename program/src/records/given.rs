@@ -7,9 +7,6 @@ use super::Noun;
 use crate::exit::{Exit, Failure};
 use crate::look::SHORT_ID_CHARS;
 
-/// How many of the newest records the end of an identifier is looked for among; a list of theirs shows no more.
-pub const MAX_SEARCHED: u32 = 100;
-
 /// An identifier on a command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GivenId<I> {
@@ -39,11 +36,15 @@ impl<I: FromStr> FromStr for GivenId<I> {
 }
 
 impl<I: Display> GivenId<I> {
-    /// The whole identifier; an end is looked for among the newest records.
+    /// The whole identifier; `by_end` looks for those that end as it was given.
     ///
     /// # Errors
-    /// Those of the search; none of them ends like this, or several do.
-    pub async fn among<L>(self, noun: &Noun, newest: impl AsyncFnOnce() -> Result<L, Failure>) -> Result<I, Failure>
+    /// Those of the search; no identifier ends like this, or several do.
+    pub async fn resolve<L>(
+        self,
+        noun: &Noun,
+        by_end: impl AsyncFnOnce(&str) -> Result<L, Failure>,
+    ) -> Result<I, Failure>
     where
         L: IntoIterator<Item = I>,
     {
@@ -51,20 +52,26 @@ impl<I: Display> GivenId<I> {
             Self::Whole(id) => return Ok(id),
             Self::End(end) => end,
         };
-        let Noun { singular, plural, list } = noun;
-        let mut matching = newest().await?.into_iter().filter(|id| id.to_string().ends_with(&end));
-        match (matching.next(), matching.next()) {
-            (Some(id), None) => Ok(id),
-            (Some(one), Some(other)) => Err(Failure::new(
-                Exit::Failed,
-                format!("several {plural} end in {end}, such as {one} and {other}; give the whole identifier"),
-            )),
-            (None, _) => Err(Failure::new(
-                Exit::Failed,
-                format!(
-                    "none of the newest {plural} ends in {end}; give the whole identifier of the {singular}, see: {list} --json"
-                ),
-            )),
+        let found = by_end(&end).await?;
+        only_one(noun, &end, found)
+    }
+}
+
+/// The one record that ends like this.
+///
+/// # Errors
+/// None or several do. The message names them, and the command that lists all.
+pub fn only_one<I: Display>(noun: &Noun, end: &str, found: impl IntoIterator<Item = I>) -> Result<I, Failure> {
+    let Noun { singular, plural, list } = noun;
+    let mut found = found.into_iter();
+    match (found.next(), found.next()) {
+        (Some(id), None) => Ok(id),
+        (Some(one), Some(other)) => {
+            let all = [one, other].into_iter().chain(found).map(|id| format!("\n  {id}")).collect::<String>();
+            Err(Failure::new(Exit::Failed, format!("several {plural} end in {end}; give more of it, or all:{all}")))
+        }
+        (None, _) => {
+            Err(Failure::new(Exit::Failed, format!("there is no {singular} that ends in {end}; see: {list} --json")))
         }
     }
 }
@@ -98,9 +105,12 @@ mod tests {
     async fn an_end_that_none_or_several_have_is_refused_with_the_next_step() {
         let ids = ["run_0192a7c41f3b7d2e8a90b1c2d3e4a4f7", "run_0192a7c41f3b7d2e8a90b1c2d3e5a4f7"];
         let all = ids.map(|id| id.parse::<RunId>().expect("an identifier"));
-        let find = async |end: &str| given(end).expect("an end").among(&RUNS, async || Ok(all)).await;
+        let ending = |end: &str| all.into_iter().filter(|id| id.to_string().ends_with(end)).collect::<Vec<_>>();
+        let find =
+            async |end: &str| given(end).expect("an end").resolve(&RUNS, async |end: &str| Ok(ending(end))).await;
         assert_eq!(find("4a4f7").await.expect("one").to_string(), ids[0]);
-        assert!(find("a4f7").await.expect_err("two").message.starts_with("several runs end in a4f7, such as run_"));
+        let two = find("a4f7").await.expect_err("two").message;
+        assert!(two.starts_with("several runs end in a4f7; ") && ids.iter().all(|id| two.contains(id)), "{two}");
         assert!(find("ffff").await.expect_err("none").message.ends_with("see: deskgate run list --json"));
     }
 }

@@ -7,6 +7,7 @@ mod activity;
 mod applications;
 mod callbacks;
 mod conversations;
+mod lookup;
 mod operations;
 mod overview;
 mod runs;
@@ -38,6 +39,7 @@ pub use conversations::{
     ConversationDetail, ConversationPage, ListConversations, MESSAGE_TEXT_CHARS, OwnConversation, ResetConversation,
     ShowConversation,
 };
+pub use lookup::{FindByEnd, FoundByEnd, MAX_FOUND_BY_END, RecordKind};
 pub use operations::{ShowOperation, StopRun};
 pub use overview::{ApplicationNumbers, AttentionCounts, Day, DurationStats, GetOverview, Hour, Overview};
 pub use runs::{
@@ -130,6 +132,8 @@ calls! {
     GetAccess => Access;
     /// The numbers of the overview.
     GetOverview => Overview;
+    /// Records by the end of their identifier.
+    FindByEnd => FoundByEnd;
     /// Runs of the device's applications, newest first.
     ListRuns => RunPage;
     /// An application's runs with their stored events, newest first.

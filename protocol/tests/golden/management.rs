@@ -107,6 +107,8 @@ fn every_management_call_and_its_reply_are_written_and_read_as_ever() {
         SetAccess: SetAccess { enabled: true } => access();
         GetAccess: GetAccess {} => Access { changed_at: None, ..access() };
         GetOverview: GetOverview {} => overview();
+        FindByEnd: FindByEnd { kind: RecordKind::Run, end: "a4f7".to_owned() }
+            => FoundByEnd { ids: vec![run_id().to_string()] };
         ListRuns: list_runs => RunPage { runs: vec![listed_run()], has_more: true, next: Some(run_id()) };
         ExportRuns: ExportRuns { app_id, before: Some(run_id()) } => RunExport {
             runs: vec![RunDetail { run: old_run(), events: vec![run_event()], subject: None }],

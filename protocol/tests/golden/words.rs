@@ -37,6 +37,7 @@ fn every_word_is_written_and_read_as_ever() {
             CallbackSecretRolled AllowlistChanged DeliveryTriggered DeliveryResent DeliveriesRecovered ListenerOpened
             RunStopped ConversationReset WebhookCreated WebhookChanged WebhookEnabled WebhookDisabled WebhookSecretRolled
             WebhookRemoved }
+        RecordKind { Application Run Conversation Operation Delivery }
         HashAlgorithm { Sha1 Sha256 Sha512 }
         SignatureEncoding { Hex Base64 }
         ReceiptOutcome { Accepted Ignored Refused Repeated }

@@ -1,6 +1,6 @@
 //! The command line as people and programs use it: short on a terminal, exact in a pipe, errors as JSON, the same verbs.
 
-use deskgate_tests::{Folder, TestDevice};
+use deskgate_tests::{Folder, GatewayProcess, Postgres, TestDevice};
 use serde_json::{Value, json};
 
 use crate::text;
@@ -40,6 +40,33 @@ async fn a_terminal_shows_ages_short_identifiers_and_colours_and_takes_what_it_s
     // The names of before are taken, and in no help.
     assert_eq!(device.cli(&["runs", "list"]).await.ok()["runs"][0]["run_id"], json!(run_id));
     assert!(!device.plain_cli(&["--help"]).await.stdout.contains("  runs "));
+}
+
+#[tokio::test]
+async fn an_end_finds_any_record_however_old_and_several_are_named() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let (device, folder) = (TestDevice::paired_with(&gateway).await, Folder::new());
+    let backend = device.publish(&gateway, "shop", &folder, &[]).await;
+    let oldest = backend.submit("What is here?").await;
+    backend.wait_for_end(&oldest).await;
+    // Two hundred newer ones, all of which end alike.
+    let newer = "INSERT INTO runs SELECT r.* FROM runs d, generate_series(1, 200) n, jsonb_populate_record(d, jsonb_build_object(
+        'run_id', ('f' || lpad(to_hex(n), 27, '0') || 'beef')::uuid, 'identity', '\\x' || encode(sha256(n::text::bytea), 'hex'))) r";
+    assert_eq!(postgres.change(newer).await, 200);
+    let end = &oldest[oldest.len() - 8..];
+    assert_eq!(text(&device.cli(&["run", "show", end]).await.ok(), "/run/run_id"), oldest);
+    assert_eq!(text(&gateway.admin(&["run", "show", end]).await.ok(), "/run/run_id"), oldest);
+    let listed = device.cli(&["run", "list", "--find", &format!("…{end}")]).await.ok();
+    assert_eq!((listed["runs"].as_array().map(Vec::len), text(&listed, "/runs/0/run_id")), (Some(1), oldest.as_str()));
+    for asked in [&["run", "show", "beef"][..], &["run", "list", "--find", "beef"]] {
+        let several = device.cli(asked).await;
+        assert!(several.exit == 1 && several.stderr.matches("beef").count() > 5, "{}", several.stderr);
+    }
+    let nothing = device.cli(&["run", "list", "--find", "0000000000"]).await;
+    assert!(nothing.exit == 1 && nothing.stderr.contains("ends in 0000000000"), "{}", nothing.stderr);
+    let app_id = text(&device.cli(&["app", "show", "shop"]).await.ok(), "/app_id").to_owned();
+    assert_eq!(text(&gateway.admin(&["app", "show", &app_id[28..]]).await.ok(), "/application/app_id"), app_id);
 }
 
 #[tokio::test]

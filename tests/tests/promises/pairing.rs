@@ -1,8 +1,11 @@
 //! Pairing by an invitation: one line, one confirmation, whatever happens in between.
 
+use deskgate_gateway::control::invited::MAX_INVITED;
 use deskgate_protocol::Timestamp;
-use deskgate_protocol::invitation::{Invitation, InvitationToken};
+use deskgate_protocol::control::GatewayFrame;
+use deskgate_protocol::invitation::{INVITATION_SCHEME, Invitation, InvitationToken};
 use deskgate_tests::proxy::Proxy;
+use deskgate_tests::raw::RawConnection;
 use deskgate_tests::sshd::Sshd;
 use deskgate_tests::visitor::Visitor;
 use deskgate_tests::{Folder, GatewayProcess, Postgres, TestDevice, until};
@@ -115,6 +118,102 @@ async fn a_pairing_that_is_cut_off_or_killed_goes_on_and_is_confirmed_once() {
     device.stop(Signal::TERM).await;
     device.start().await;
     device.wait_until_connected().await;
+}
+
+/// The gateway gave the token, and the device was killed before it had it: it comes again, and gets the same one.
+#[tokio::test]
+async fn an_answer_that_got_lost_is_given_again_until_the_device_has_come_with_it() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let proxy = Proxy::to(gateway.ssh()).await;
+    let mut device = TestDevice::for_remote().await;
+    let line = invite(&gateway, &["--ssh-address", &proxy.address().to_string()]).await;
+    device.cli(&["pair", &line, "--yes", "--no-wait"]).await.ok();
+    invitation_that_is(&gateway, "waiting").await;
+    let tokens = async || postgres.rows("SELECT digest::text FROM control_tokens ORDER BY 1").await;
+    let before = tokens().await.len();
+    proxy.deafen();
+    gateway.admin(&["device", "confirm", &short_code(&device).await]).await.ok();
+    let given = until("the gateway to give a token", async || {
+        let now = tokens().await;
+        if now.len() == before + 1 { Ok(now) } else { Err(format!("{} tokens", now.len())) }
+    })
+    .await;
+    device.kill_9();
+    proxy.cut();
+    proxy.heal();
+    invitation_that_is(&gateway, "confirmed").await;
+
+    device.start().await;
+    device.cli(&["pair", &line, "--yes", "--no-wait"]).await.ok();
+    device.wait_until_connected().await;
+    assert_eq!(tokens().await, given, "no second secret was made, and none was ended");
+    invitation_that_is(&gateway, "paired").await;
+
+    // Whoever comes again now is told so, and what the device has stays good.
+    let again = device.cli(&["pair", &line, "--yes"]).await;
+    assert!(again.exit == 4 && again.stderr.contains("used up"), "{}", again.stderr);
+    assert_eq!(tokens().await, given);
+    device.stop(Signal::TERM).await;
+    device.start().await;
+    device.wait_until_connected().await;
+}
+
+#[tokio::test]
+async fn a_pairing_that_nobody_waits_for_is_shown_and_ended_by_a_command() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let device = TestDevice::for_remote().await;
+    let nothing = device.cli(&["pair", "--status"]).await.ok();
+    assert_eq!(text(&nothing, "/state"), "none");
+    let line = invite(&gateway, &[]).await;
+    device.cli(&["pair", &line, "--yes", "--no-wait"]).await.ok();
+    invitation_that_is(&gateway, "waiting").await;
+    let shown = until("the device to know that it waits", async || {
+        let shown = device.cli(&["pair", "--status"]).await.ok();
+        if shown["state"] == "waiting" { Ok(shown) } else { Err(shown.to_string()) }
+    })
+    .await;
+    assert_eq!(text(&shown, "/short_code"), short_code(&device).await);
+    let plain = device.plain_cli(&["pair", "--status"]).await.stdout;
+    assert!(plain.contains("admin device confirm") && plain.contains(&short_code(&device).await), "{plain}");
+    assert_eq!(text(&device.cli(&["pair", "--cancel"]).await.ok(), "/state"), "none");
+    assert_eq!(text(&device.cli(&["pair", "--status"]).await.ok(), "/state"), "none");
+    let both = device.cli(&["pair", &line, "--cancel"]).await;
+    assert_eq!(both.exit, 2, "{}", both.stderr);
+}
+
+/// A place is held by whoever shows an invitation's secret, and is free again when they are gone.
+#[tokio::test]
+async fn so_many_invited_devices_wait_at_once_and_a_further_one_comes_again() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let invitation: Invitation = invite(&gateway, &[]).await.parse().expect("our own line");
+    let authorization = format!("{INVITATION_SCHEME} {}", *invitation.token.secret());
+    let come = async || {
+        let mut line = RawConnection::authorized(&gateway.control_socket(), &authorization).await.expect("it upgrades");
+        let first = line.next().await.expect("it is answered");
+        (line, first)
+    };
+    let mut waiting = Vec::new();
+    for number in 0..MAX_INVITED {
+        let (line, first) = come().await;
+        assert!(matches!(first, GatewayFrame::Challenge(_)), "{number}: {first:?}");
+        waiting.push(line);
+    }
+    let (_, first) = come().await;
+    let GatewayFrame::Refused(refused) = first else { panic!("it was let in beside {MAX_INVITED}: {first:?}") };
+    assert!(refused.should_retry && refused.retry_after_s.is_some(), "{refused:?}");
+    assert!(refused.message.contains("Too many invited devices"), "{refused:?}");
+    // Those with the control token are not kept out by them.
+    let device = TestDevice::paired_with(&gateway).await;
+    device.wait_until_connected().await;
+    waiting.pop();
+    until("a place to be free", async || match come().await {
+        (_, GatewayFrame::Challenge(_)) => Ok(()),
+        (_, other) => Err(format!("{other:?}")),
+    })
+    .await;
 }
 
 #[tokio::test]

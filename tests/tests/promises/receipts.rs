@@ -86,6 +86,19 @@ async fn a_backend_checks_the_outcome_of_its_run_by_what_the_device_signed() {
     let known = ["--input", &input, "--app", text(&app_id, "/app_id"), "--subject", "customer-1"];
     let checked = site.verify(&run.to_string(), &known).await.ok();
     assert_eq!((&checked["holds"], &checked["receipts"][0]["run_id"]), (&json!(true), &run["run_id"]));
+    // Where its agent runs, an application is named as everywhere.
+    for app in ["shop", &text(&app_id, "/app_id")[24..]] {
+        let named = site.verify(&run.to_string(), &["--app", app, "--subject", "customer-1"]).await;
+        assert_eq!(named.exit, 0, "{app}: {}", named.stderr);
+        let wrong = site.verify(&run.to_string(), &["--app", app, "--subject", "customer-2"]).await;
+        assert_eq!(wrong.exit, 10, "{app}: {}", wrong.stderr);
+    }
+    let elsewhere = TestDevice::new();
+    let checked = ["verify-receipt", "--fingerprint", &site.fingerprint, "--subject", "customer-1", "--app"];
+    let record = site.file("run.json", &run.to_string());
+    assert_eq!(elsewhere.cli(&[&checked[..], &[text(&app_id, "/app_id"), &record]].concat()).await.exit, 0);
+    let unnamed = elsewhere.cli(&[&checked[..], &["shop", &record]].concat()).await;
+    assert!(unnamed.exit == 5 && unnamed.stderr.contains("give it whole: app_"), "{}", unnamed.stderr);
     let body = json!({ "type": "run.succeeded", "data": { "sequence": 5, "run": run } });
     assert_eq!(site.verify(&body.to_string(), &known).await.exit, 0, "a callback's body too");
     let events = site.backend.request(reqwest::Method::GET, &format!("/runs/{}/events", text(&run, "/run_id")));

@@ -24,6 +24,11 @@ use super::{Error, Store, audit};
 
 /// At most this many requests in one list.
 const MAX_LISTED_REQUESTS: u32 = 500;
+/// At most so many requests are found by the end of their identifier.
+const MAX_FOUND_BY_END: u32 = 10;
+/// Identifiers by their end: all of them are read, which are as many as are kept.
+const BY_END_SQL: &str =
+    "SELECT approval_id FROM approval WHERE substr(approval_id, -length(?1)) = ?1 ORDER BY rowid DESC LIMIT ?2";
 
 /// The waiting requests. This and the next text repeat the index's condition literally, so that SQLite uses the index.
 pub(super) const WAITING_SQL: &str = "SELECT approval_id FROM approval WHERE state = 'waiting'";
@@ -201,6 +206,20 @@ impl Approvals {
                     found.push(read(row)?);
                 }
                 Ok(found)
+            })
+            .await
+    }
+
+    /// The requests whose identifiers end like this, newest first: a few, also of several.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub async fn ids_by_end(&self, end: String) -> Result<Vec<ApprovalId>, Error> {
+        self.store
+            .lazily(move |tx| {
+                let mut statement = tx.prepare_cached(BY_END_SQL)?;
+                let ids = statement.query_map(params![end, MAX_FOUND_BY_END], |row| row.get::<_, String>(0))?;
+                Ok(ids.filter_map(|id| id.map(|id| id.parse().ok()).transpose()).collect::<Result<_, _>>()?)
             })
             .await
     }

@@ -268,3 +268,19 @@ async fn no_statement_gives_a_request_a_second_answer() {
     let refused: Result<(), Error> = store.durably(move |tx| Ok(tx.execute_batch(tamper)?)).await;
     assert!(refused.expect_err("one answer").to_string().contains("one answer"));
 }
+
+#[tokio::test]
+async fn requests_are_found_by_the_ends_of_their_identifiers() {
+    let (_home, store, ledger) = disk().await;
+    let other = store.ledger(RunId::new(), 1);
+    let older = ledger.ask(call(1), asking(LONG_EXPIRY)).await.expect("asked").0.to_string();
+    let newer = other.ask(call(1), asking(LONG_EXPIRY)).await.expect("asked").0.to_string();
+    let find = async |end: &str| {
+        let found = store.approvals().ids_by_end(end.to_owned()).await.expect("read");
+        found.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    for id in [&older, &newer] {
+        assert_eq!(find(&id[24..]).await, [id.as_str()]);
+    }
+    assert!(find("%").await.is_empty());
+}

@@ -1,10 +1,12 @@
 //! The desktop's lists: runs, conversations, and activity.
 
 use deskgate_protocol::management::{
-    ActivityPage, ConversationPage, ListActivity, ListConversations, ListRuns, ListedRun, RunPage,
+    ActivityPage, ConversationPage, FindByEnd, FoundByEnd, ListActivity, ListConversations, ListRuns, ListedRun,
+    RunPage,
 };
 
 use super::{Desktop, DesktopResult, invalid, visible_run};
+use crate::domain::lookup;
 use crate::store::device_lists::{DeviceConversationQuery, DeviceRunQuery, RunLookup};
 use crate::store::runs::RunWithText;
 
@@ -21,6 +23,16 @@ impl Desktop {
         let page = self.store.runs_of_device(self.device_id, &sought, page_size(limit)).await?;
         let runs = page.entries.into_iter().map(listed).collect();
         Ok(RunPage { runs, has_more: page.next.is_some(), next: page.next.map(Into::into) })
+    }
+
+    /// Records by the end of their identifier.
+    ///
+    /// # Errors
+    /// `Invalid`: this is not the end of an identifier. `Unavailable`: the database does not answer, or refuses the
+    /// statement.
+    pub async fn find_by_end(&self, request: FindByEnd) -> DesktopResult<FoundByEnd> {
+        let found = lookup::by_end(&self.store, Some(self.device_id), &request).await?;
+        found.ok_or_else(|| invalid(lookup::NO_END.to_owned()))
     }
 
     /// A page of the applications' activity, newest first.

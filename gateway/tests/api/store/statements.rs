@@ -19,7 +19,7 @@ use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::{RefusedCode, SessionRefusal};
 use deskgate_protocol::identity::PublicKey;
 use deskgate_protocol::invitation::InvitationToken;
-use deskgate_protocol::management::{AskedBy, PublishEndpoint, ReceiptOutcome, Scope};
+use deskgate_protocol::management::{AskedBy, PublishEndpoint, ReceiptOutcome, RecordKind, Scope};
 use deskgate_protocol::{
     ApplicationId, ConversationId, EndpointId, HookId, JournalId, KeyId, ReceiptId, RunId, VERSION,
 };
@@ -274,6 +274,11 @@ async fn every_statement_is_understood_by_the_database() {
     let placed = store.placed_application(device.app.id).await.expect("placed_application").expect("there");
     assert_eq!(placed.device_id, device.device_id);
     assert_eq!(store.device_of_run(RunId::new()).await.expect("device_of_run"), None);
+    let runs = store.ids_by_end(None, RecordKind::Run, &run_id.to_string()[20..]).await.expect("ids_by_end");
+    assert_eq!(runs, [run_id.uuid()]);
+    let deliveries = store.ids_by_end(Some(device.device_id), RecordKind::Delivery, "ffffffff").await;
+    assert!(deliveries.expect("ids_by_end").is_empty());
+    done(&["lookup::by_end"]);
     done(&["applications::placed", "applications::placed_one", "runs::device_of_run"]);
     done(&["own_lists::runs", "own_lists::conversations", "counts::moment", "counts::counted", "counts::started"]);
     done(&["counts::applications"]);
@@ -445,6 +450,11 @@ async fn every_statement_is_understood_by_the_database() {
     assert_eq!(store.device_by_key(&invited).await.expect("device_by_key").expect("paired").name, "invited");
     assert!(store.refuse_invited(id).await.expect("refuse").is_none(), "it was answered");
     assert_eq!(store.invitation(id).await.expect("invitation").map(|it| it.state), Some(InvitationState::Confirmed));
+    let token = Sha256Digest::of(b"invited");
+    let given = store.give_invited_token(id, &invited, b"sealed", token).await.expect("give_invited_token");
+    assert_eq!(given.as_deref(), Some(&b"sealed"[..]));
+    assert_eq!(store.use_up_invitation(token).await.expect("use_up_invitation"), Some(id));
+    done(&["invitations::give_token", "invitations::use_up"]);
     assert_eq!(store.forget_invitations().await.expect("forget_invitations"), 0);
     done(&["invitations::create", "invitations::all", "invitations::one", "invitations::by_secret"]);
     done(&["invitations::is_invited", "invitations::note_invited", "invitations::confirm", "invitations::refuse"]);
