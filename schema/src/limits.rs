@@ -1,0 +1,408 @@
+//! What a schema may be, so that compiling it and validating by it is bounded.
+//!
+//! A validator follows each reference anew, so that a few lines can cost more than any computer has: ten definitions that each name
+//! the next one ten times. What counts is how many subschemas look at one value, all references followed ([`MAX_EXPANSION`]). A
+//! schema may refer to itself for a part of the value, as trees do, but at most once for the same part: then each value is looked at
+//! as often as the expansion says, however deep the data is.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use crate::Finding;
+
+/// The largest schema, in bytes of JSON.
+pub const MAX_SCHEMA_BYTES: usize = 32 * 1024;
+/// How deep subschemas may be nested.
+pub const MAX_DEPTH: usize = 20;
+/// How many properties all of its `properties` may have together.
+pub const MAX_PROPERTIES: usize = 500;
+/// How many subschemas there may be once all references are followed.
+pub const MAX_EXPANSION: usize = 2_000;
+
+/// How deep subschemas may be nested once all references are followed.
+const MAX_EXPANDED_DEPTH: usize = 64;
+/// How many of these may look at the same value, one inside the other. With the depth of data it bounds a validator's stack.
+const MAX_SAME_VALUE_DEPTH: usize = 16;
+
+const DRAFT: &str = "https://json-schema.org/draft/2020-12/schema";
+/// Keywords of which the meaning depends on where a schema was reached from, or that name other resources.
+const REFUSED_KEYWORDS: [&str; 4] = ["$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor"];
+/// Keywords with a subschema for the same value.
+const SAME_VALUE: [&str; 4] = ["not", "if", "then", "else"];
+/// Keywords with lists of subschemas for the same value.
+const SAME_VALUE_LISTS: [&str; 3] = ["allOf", "anyOf", "oneOf"];
+/// Keywords with a subschema for parts of the value.
+const PARTS: [(&str, Target); 6] = [
+    ("additionalProperties", Target::AnyMember),
+    ("unevaluatedProperties", Target::AnyMember),
+    ("propertyNames", Target::Name),
+    ("items", Target::AnyItem),
+    ("contains", Target::AnyItem),
+    ("unevaluatedItems", Target::AnyItem),
+];
+
+/// What a subschema looks at, from the one that names it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Target {
+    /// The same value.
+    Same,
+    /// The member of that name, and no other.
+    Member(String),
+    /// Any member of an object.
+    AnyMember,
+    /// The item at that place, and no other.
+    Item(String),
+    /// Any item of an array.
+    AnyItem,
+    /// The name of a member, which has no parts.
+    Name,
+}
+
+/// A subschema, and those that it names, by their numbers.
+struct Subschema {
+    place: String,
+    names: Vec<(Target, usize)>,
+}
+
+/// Every subschema of a schema; the schema itself is the first.
+struct Graph<'a> {
+    root: &'a Value,
+    anchors: BTreeMap<&'a str, String>,
+    numbers: BTreeMap<String, usize>,
+    subschemas: Vec<Subschema>,
+    /// Subschemas that were named and not looked at yet, with how deep they are nested.
+    open: Vec<(usize, &'a Value, usize)>,
+    properties: usize,
+}
+
+/// A subschema with all references followed.
+#[derive(Clone, Copy)]
+struct Expansion {
+    /// How many subschemas there are.
+    size: usize,
+    /// How deep they are nested.
+    depth: usize,
+}
+
+/// Checks a schema.
+///
+/// # Errors
+/// The first thing that is not supported.
+pub(crate) fn check(root: &Value) -> Result<(), Finding> {
+    let bytes = root.to_string().len();
+    if bytes > MAX_SCHEMA_BYTES {
+        let detail = format!("it has {bytes} bytes; at most {MAX_SCHEMA_BYTES} are taken");
+        return Err(Finding::new("", detail));
+    }
+    let Value::Object(members) = root else { return Err(Finding::new("", "a schema is an object")) };
+    if members.get("type").and_then(Value::as_str) != Some("object") {
+        return Err(Finding::new("/type", "the data must be an object: write \"type\": \"object\" at the top"));
+    }
+    if let Some(draft) = members.get("$schema")
+        && draft.as_str().map(|draft| draft.trim_end_matches('#')) != Some(DRAFT)
+    {
+        return Err(Finding::new("/$schema", format!("only draft 2020-12 is supported: {DRAFT}")));
+    }
+    let mut graph = Graph {
+        root,
+        anchors: BTreeMap::new(),
+        numbers: BTreeMap::new(),
+        subschemas: Vec::new(),
+        open: Vec::new(),
+        properties: 0,
+    };
+    graph.find_anchors(root, &mut String::new(), 0);
+    graph.number("", root, 0);
+    while let Some((number, schema, depth)) = graph.open.pop() {
+        graph.look_at(number, schema, depth)?;
+    }
+    graph.check_same_value()?;
+    graph.check_expansion()?;
+    graph.check_recursion()
+}
+
+/// Appends a step to a JSON Pointer (RFC 6901, section 4).
+pub(crate) fn push(pointer: &mut String, step: &str) {
+    pointer.push('/');
+    for c in step.chars() {
+        match c {
+            '~' => pointer.push_str("~0"),
+            '/' => pointer.push_str("~1"),
+            c => pointer.push(c),
+        }
+    }
+}
+
+fn joined(place: &str, steps: &[&str]) -> String {
+    let mut place = place.to_owned();
+    steps.iter().for_each(|step| push(&mut place, step));
+    place
+}
+
+impl<'a> Graph<'a> {
+    /// Notes the names that subschemas give themselves.
+    fn find_anchors(&mut self, value: &'a Value, place: &mut String, depth: usize) {
+        // Deeper text than schemas can have, as in examples, names nothing.
+        if depth > 4 * MAX_DEPTH {
+            return;
+        }
+        let length = place.len();
+        let mut inner = |graph: &mut Self, step: &str, value: &'a Value| {
+            push(place, step);
+            graph.find_anchors(value, place, depth + 1);
+            place.truncate(length);
+        };
+        match value {
+            Value::Object(members) => {
+                members.iter().for_each(|(name, member)| inner(self, name, member));
+                if let Some(anchor) = members.get("$anchor").and_then(Value::as_str) {
+                    self.anchors.insert(anchor, place.clone());
+                }
+            }
+            Value::Array(items) => {
+                items.iter().enumerate().for_each(|(at, item)| inner(self, &at.to_string(), item));
+            }
+            _ => {}
+        }
+    }
+
+    /// The number of the subschema at a place, which is looked at later if it is new.
+    fn number(&mut self, place: &str, schema: &'a Value, depth: usize) -> usize {
+        if let Some(number) = self.numbers.get(place) {
+            return *number;
+        }
+        let number = self.subschemas.len();
+        self.numbers.insert(place.to_owned(), number);
+        self.subschemas.push(Subschema { place: place.to_owned(), names: Vec::new() });
+        self.open.push((number, schema, depth));
+        number
+    }
+
+    /// Notes all that a subschema contains and refers to.
+    fn look_at(&mut self, number: usize, schema: &'a Value, depth: usize) -> Result<(), Finding> {
+        let place = self.subschemas[number].place.clone();
+        if depth > MAX_DEPTH {
+            return Err(Finding::new(place, format!("subschemas are nested deeper than {MAX_DEPTH}")));
+        }
+        if self.subschemas.len() > MAX_EXPANSION {
+            return Err(Finding::new("", format!("it has more than {MAX_EXPANSION} subschemas")));
+        }
+        let members = match schema {
+            Value::Bool(_) => return Ok(()),
+            Value::Object(members) => members,
+            _ => return Err(Finding::new(place, "a schema is an object, true or false")),
+        };
+        check_keywords(members, &place)?;
+        let contained = contained(members, &place);
+        self.properties += map(members, "properties").count();
+        if self.properties > MAX_PROPERTIES {
+            return Err(Finding::new(place, format!("it has more than {MAX_PROPERTIES} properties")));
+        }
+        let mut names = Vec::new();
+        for (target, inner, value) in contained {
+            let inner = self.number(&inner, value, depth + 1);
+            names.extend(target.map(|target| (target, inner)));
+        }
+        if let Some(reference) = members.get("$ref") {
+            let (target, value) = self.resolve(reference, &joined(&place, &["$ref"]))?;
+            names.push((Target::Same, self.number(&target, value, 1)));
+        }
+        self.subschemas[number].names = names;
+        Ok(())
+    }
+
+    /// Where a reference leads.
+    fn resolve(&self, reference: &Value, at: &str) -> Result<(String, &'a Value), Finding> {
+        let text = reference.as_str().ok_or_else(|| Finding::new(at, "a reference is text"))?;
+        let Some(fragment) = text.strip_prefix('#') else {
+            return Err(Finding::new(at, "only references into the same schema are supported, as \"#/$defs/name\""));
+        };
+        if fragment.contains('%') {
+            return Err(Finding::new(at, "references with percent-encoding are not supported"));
+        }
+        let nowhere = || Finding::new(at, "it leads nowhere");
+        let place = match fragment {
+            pointer if pointer.is_empty() || pointer.starts_with('/') => pointer.to_owned(),
+            anchor => self.anchors.get(anchor).cloned().ok_or_else(nowhere)?,
+        };
+        let value = self.root.pointer(&place).ok_or_else(nowhere)?;
+        Ok((place, value))
+    }
+
+    fn finding(&self, number: usize, detail: impl Into<String>) -> Finding {
+        Finding::new(self.subschemas[number].place.as_str(), detail)
+    }
+
+    /// Those that look at the same value as a subschema.
+    fn same_value(&self, number: usize) -> impl Iterator<Item = usize> {
+        self.subschemas[number].names.iter().filter(|(target, _)| *target == Target::Same).map(|(_, next)| *next)
+    }
+
+    /// Checks that nothing leads back to itself while it looks at the same value, or to too many others.
+    fn check_same_value(&self) -> Result<(), Finding> {
+        // Taken away one after the other: those that lead to nothing that is left. Whatever remains goes round in a circle.
+        let mut leads_to: Vec<usize> =
+            (0..self.subschemas.len()).map(|number| self.same_value(number).count()).collect();
+        let mut named_by = vec![Vec::new(); self.subschemas.len()];
+        for number in 0..self.subschemas.len() {
+            self.same_value(number).for_each(|next| named_by[next].push(number));
+        }
+        let mut free: Vec<_> = (0..self.subschemas.len()).filter(|number| leads_to[*number] == 0).collect();
+        let mut depths = vec![1; self.subschemas.len()];
+        while let Some(number) = free.pop() {
+            if depths[number] > MAX_SAME_VALUE_DEPTH {
+                let detail =
+                    format!("more than {MAX_SAME_VALUE_DEPTH} subschemas look at the same value, one in another");
+                return Err(self.finding(number, detail));
+            }
+            for before in &named_by[number] {
+                depths[*before] = depths[*before].max(depths[number] + 1);
+                leads_to[*before] -= 1;
+                if leads_to[*before] == 0 {
+                    free.push(*before);
+                }
+            }
+        }
+        match leads_to.iter().position(|left| *left > 0) {
+            None => Ok(()),
+            Some(number) => Err(self.finding(number, "it refers to itself without looking at a part of the data")),
+        }
+    }
+
+    /// Checks how many subschemas there are once all references are followed, and how deep they are nested.
+    fn check_expansion(&self) -> Result<(), Finding> {
+        let Expansion { size, depth } = self.expansion(0, &mut Vec::new(), &mut BTreeMap::new());
+        let detail = if size > MAX_EXPANSION {
+            format!("with all references followed it has more than {MAX_EXPANSION} subschemas; refer to fewer")
+        } else if depth > MAX_EXPANDED_DEPTH {
+            format!("with all references followed its subschemas are nested deeper than {MAX_EXPANDED_DEPTH}")
+        } else {
+            return Ok(());
+        };
+        Err(Finding::new("", detail))
+    }
+
+    fn expansion(&self, number: usize, path: &mut Vec<usize>, known: &mut BTreeMap<usize, Expansion>) -> Expansion {
+        if let Some(expansion) = known.get(&number) {
+            return *expansion;
+        }
+        // What refers to itself is counted where it begins. Deeper than it may be, nothing more is found out.
+        if path.contains(&number) || path.len() > MAX_EXPANDED_DEPTH {
+            return Expansion { size: 1, depth: 1 };
+        }
+        path.push(number);
+        let mut expansion = Expansion { size: 1, depth: 0 };
+        for (_, next) in &self.subschemas[number].names {
+            let inner = self.expansion(*next, path, known);
+            expansion.size = expansion.size.saturating_add(inner.size);
+            expansion.depth = expansion.depth.max(inner.depth);
+        }
+        expansion.depth += 1;
+        path.pop();
+        known.insert(number, expansion);
+        expansion
+    }
+
+    /// Checks that whatever refers to itself leads, for each part of its value, to one subschema at most that refers to itself.
+    /// Otherwise the looks at a part would double with each level of the data.
+    fn check_recursion(&self) -> Result<(), Finding> {
+        let reached: Vec<Vec<bool>> = (0..self.subschemas.len()).map(|number| self.reached_from(number)).collect();
+        let is_recursive = |number: usize| reached[number][number];
+        let leads_to_recursion: Vec<bool> = (0..self.subschemas.len())
+            .map(|number| {
+                is_recursive(number) || (0..reached.len()).any(|other| reached[number][other] && is_recursive(other))
+            })
+            .collect();
+        for number in (0..self.subschemas.len()).filter(|number| is_recursive(*number)) {
+            let mut parts: BTreeMap<Target, usize> = BTreeMap::new();
+            self.count_parts(number, &leads_to_recursion, &mut parts);
+            let most = |of: fn(&Target) -> bool| {
+                parts.iter().filter(|(target, _)| of(target)).map(|(_, count)| *count).max().unwrap_or(0)
+            };
+            let members =
+                most(|target| *target == Target::AnyMember) + most(|target| matches!(target, Target::Member(_)));
+            let items = most(|target| *target == Target::AnyItem) + most(|target| matches!(target, Target::Item(_)));
+            if members.max(items) > 1 {
+                return Err(self.finding(number, "it refers to itself more than once for the same part of the data"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Every subschema that one leads to.
+    fn reached_from(&self, number: usize) -> Vec<bool> {
+        let mut reached = vec![false; self.subschemas.len()];
+        let mut open = vec![number];
+        while let Some(from) = open.pop() {
+            for (_, next) in &self.subschemas[from].names {
+                if !reached[*next] {
+                    reached[*next] = true;
+                    open.push(*next);
+                }
+            }
+        }
+        reached
+    }
+
+    /// How often each part of the value is looked at by something that leads to recursion. The expansion bounds the work.
+    fn count_parts(&self, number: usize, leads_to_recursion: &[bool], parts: &mut BTreeMap<Target, usize>) {
+        for (target, next) in &self.subschemas[number].names {
+            match target {
+                _ if !leads_to_recursion[*next] => {}
+                Target::Name => {}
+                Target::Same => self.count_parts(*next, leads_to_recursion, parts),
+                part => *parts.entry(part.clone()).or_default() += 1,
+            }
+        }
+    }
+}
+
+/// The subschemas in a subschema, with their places; without a target those that only references lead to.
+fn contained<'a>(members: &'a Map<String, Value>, place: &str) -> Vec<(Option<Target>, String, &'a Value)> {
+    let mut contained = Vec::new();
+    let mut add = |target: Option<Target>, steps: &[&str], value| contained.push((target, joined(place, steps), value));
+    for keyword in SAME_VALUE {
+        members.get(keyword).into_iter().for_each(|value| add(Some(Target::Same), &[keyword], value));
+    }
+    for (keyword, target) in PARTS {
+        members.get(keyword).into_iter().for_each(|value| add(Some(target.clone()), &[keyword], value));
+    }
+    for keyword in SAME_VALUE_LISTS {
+        list(members, keyword).for_each(|(at, value)| add(Some(Target::Same), &[keyword, &at], value));
+    }
+    list(members, "prefixItems")
+        .for_each(|(at, value)| add(Some(Target::Item(at.clone())), &["prefixItems", &at], value));
+    map(members, "properties")
+        .for_each(|(name, value)| add(Some(Target::Member(name.clone())), &["properties", name], value));
+    map(members, "patternProperties")
+        .for_each(|(name, value)| add(Some(Target::AnyMember), &["patternProperties", name], value));
+    map(members, "dependentSchemas")
+        .for_each(|(name, value)| add(Some(Target::Same), &["dependentSchemas", name], value));
+    for keyword in ["$defs", "definitions"] {
+        map(members, keyword).for_each(|(name, value)| add(None, &[keyword, name], value));
+    }
+    contained
+}
+
+fn check_keywords(members: &Map<String, Value>, place: &str) -> Result<(), Finding> {
+    if let Some(keyword) = REFUSED_KEYWORDS.into_iter().find(|keyword| members.contains_key(*keyword)) {
+        return Err(Finding::new(joined(place, &[keyword]), format!("{keyword} is not supported")));
+    }
+    if members.contains_key("$id") && !place.is_empty() {
+        return Err(Finding::new(joined(place, &["$id"]), "$id is supported at the top only"));
+    }
+    if members.contains_key("$schema") && !place.is_empty() {
+        return Err(Finding::new(joined(place, &["$schema"]), "$schema is supported at the top only"));
+    }
+    Ok(())
+}
+
+fn list<'a>(members: &'a Map<String, Value>, keyword: &str) -> impl Iterator<Item = (String, &'a Value)> {
+    let items = members.get(keyword).and_then(Value::as_array);
+    items.into_iter().flatten().enumerate().map(|(at, value)| (at.to_string(), value))
+}
+
+fn map<'a>(members: &'a Map<String, Value>, keyword: &str) -> impl Iterator<Item = (&'a String, &'a Value)> {
+    members.get(keyword).and_then(Value::as_object).into_iter().flatten()
+}
