@@ -2,7 +2,8 @@
 //!
 //! A schema comes from an owner or a caller, data from a caller or a model: both may be hostile. A schema is JSON Schema, draft
 //! 2020-12, with references to itself alone, patterns that cost no more than the text's length, and a shape for which validation
-//! costs no more than [`MAX_EXPANSION`] steps for each value in the data ([`limits`]). Both halves validate with this crate,
+//! asks no more than [`MAX_EXPANSION`] subschemas about each value in the data ([`limits`]); schema and data together take at most
+//! [`MAX_STEPS`]. Both halves validate with this crate,
 //! each for itself.
 
 mod limits;
@@ -13,7 +14,7 @@ use jsonschema::{Draft, PatternOptions, Validator};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use limits::{MAX_DEPTH, MAX_EXPANSION, MAX_PROPERTIES, MAX_SCHEMA_BYTES};
+pub use limits::{MAX_DEPTH, MAX_EXPANSION, MAX_PATTERNS, MAX_PROPERTIES, MAX_SCHEMA_BYTES};
 
 /// The largest data, in bytes of JSON.
 pub const MAX_DATA_BYTES: usize = 256 * 1024;
@@ -23,6 +24,13 @@ pub const MAX_DATA_DEPTH: usize = 64;
 pub const MAX_INTEGER: u64 = 1 << 53;
 /// How many mismatches are told.
 pub const MAX_MISMATCHES: usize = 20;
+/// The most steps that a check may take: what the schema costs for one value, times the values and each [`TEXT_OF_A_VALUE`].
+pub const MAX_STEPS: usize = 20_000_000;
+/// Up to so many steps each place that does not fit is told. Beyond, only that the data does not fit: a validator keeps every place,
+/// and each may take a step.
+pub const MAX_STEPS_TOLD: usize = 500_000;
+/// How many bytes of data count as one more value.
+const TEXT_OF_A_VALUE: usize = 64;
 /// The largest compiled pattern, in bytes.
 const MAX_PATTERN_BYTES: usize = 256 * 1024;
 /// The longest detail, in characters: values are not repeated whole.
@@ -71,6 +79,8 @@ impl fmt::Display for Mismatch {
 pub struct DataSchema {
     value: Value,
     validator: Validator,
+    /// The most that it costs for one value.
+    cost: usize,
 }
 
 impl fmt::Debug for DataSchema {
@@ -85,12 +95,12 @@ impl DataSchema {
     /// # Errors
     /// It is none of draft 2020-12, it is too large, or validation by it could cost too much. The first thing that is wrong.
     pub fn read(value: Value) -> Result<Self, UnsupportedSchema> {
-        limits::check(&value).map_err(UnsupportedSchema)?;
+        let cost = limits::check(&value).map_err(UnsupportedSchema)?;
         let patterns = PatternOptions::regex().size_limit(MAX_PATTERN_BYTES);
         let options = jsonschema::options().with_draft(Draft::Draft202012).should_validate_formats(true);
         let built = options.with_pattern_options(patterns).build(&value);
         match built {
-            Ok(validator) => Ok(Self { value, validator }),
+            Ok(validator) => Ok(Self { value, validator, cost }),
             Err(error) => {
                 let pointer = error.instance_path().as_str().to_owned();
                 Err(UnsupportedSchema(Finding::new(pointer, shorten(&error.to_string()))))
@@ -108,7 +118,24 @@ impl DataSchema {
     /// # Errors
     /// What does not.
     pub fn check(&self, data: &Value) -> Result<(), Mismatch> {
-        check_data(data).map_err(|found| Mismatch(vec![found]))?;
+        let wrong = |found| Err(Mismatch(vec![found]));
+        let values = match check_data(data) {
+            Ok(values) => values,
+            Err(found) => return wrong(found),
+        };
+        let steps = values.saturating_mul(self.cost);
+        if steps > MAX_STEPS {
+            let detail = format!(
+                "it takes more than {MAX_STEPS} steps to check by this schema; send less, or simplify the schema"
+            );
+            return wrong(Finding::new("", detail));
+        }
+        if steps > MAX_STEPS_TOLD {
+            return match self.validator.is_valid(data) {
+                true => Ok(()),
+                false => wrong(Finding::new("", "it does not fit the schema; it is too large to say where")),
+            };
+        }
         let errors = self.validator.iter_errors(data).take(MAX_MISMATCHES);
         let found: Vec<_> = errors
             .map(|error| {
@@ -121,16 +148,18 @@ impl DataSchema {
     }
 }
 
-/// What any data must be: small enough, and with numbers that every reader keeps.
-fn check_data(data: &Value) -> Result<(), Finding> {
+/// What any data must be: small enough, and with numbers that every reader keeps. Returns
+/// how many values it counts as.
+fn check_data(data: &Value) -> Result<usize, Finding> {
     let bytes = data.to_string().len();
     if bytes > MAX_DATA_BYTES {
         return Err(Finding::new("", format!("it has {bytes} bytes; at most {MAX_DATA_BYTES} are taken")));
     }
-    check_parts(data, &mut String::new(), 0)
+    Ok(bytes / TEXT_OF_A_VALUE + check_parts(data, &mut String::new(), 0)?)
 }
 
-fn check_parts(data: &Value, pointer: &mut String, depth: usize) -> Result<(), Finding> {
+fn check_parts(data: &Value, pointer: &mut String, depth: usize) -> Result<usize, Finding> {
+    let mut values = 1;
     let length = pointer.len();
     if depth > MAX_DATA_DEPTH {
         return Err(Finding::new(pointer.as_str(), format!("it is nested deeper than {MAX_DATA_DEPTH}")));
@@ -147,20 +176,20 @@ fn check_parts(data: &Value, pointer: &mut String, depth: usize) -> Result<(), F
         Value::Array(items) => {
             for (place, item) in items.iter().enumerate() {
                 limits::push(pointer, &place.to_string());
-                check_parts(item, pointer, depth + 1)?;
+                values += check_parts(item, pointer, depth + 1)?;
                 pointer.truncate(length);
             }
         }
         Value::Object(members) => {
             for (name, member) in members {
                 limits::push(pointer, name);
-                check_parts(member, pointer, depth + 1)?;
+                values += check_parts(member, pointer, depth + 1)?;
                 pointer.truncate(length);
             }
         }
         Value::Null | Value::Bool(_) | Value::String(_) => {}
     }
-    Ok(())
+    Ok(values)
 }
 
 fn shorten(text: &str) -> String {

@@ -17,6 +17,8 @@ pub const MAX_SCHEMA_BYTES: usize = 32 * 1024;
 pub const MAX_DEPTH: usize = 20;
 /// How many properties all of its `properties` may have together.
 pub const MAX_PROPERTIES: usize = 500;
+/// How many patterns it may have: each takes time and memory to compile.
+pub const MAX_PATTERNS: usize = 50;
 /// How many subschemas there may be once all references are followed.
 pub const MAX_EXPANSION: usize = 2_000;
 
@@ -24,6 +26,9 @@ pub const MAX_EXPANSION: usize = 2_000;
 const MAX_EXPANDED_DEPTH: usize = 64;
 /// How many of these may look at the same value, one inside the other. With the depth of data it bounds a validator's stack.
 const MAX_SAME_VALUE_DEPTH: usize = 16;
+
+/// What a pattern costs, in comparisons: its engine is linear in the text, times the states of the pattern.
+const PATTERN_COST: usize = 50;
 
 const DRAFT: &str = "https://json-schema.org/draft/2020-12/schema";
 /// Keywords of which the meaning depends on where a schema was reached from, or that name other resources.
@@ -63,6 +68,8 @@ enum Target {
 struct Subschema {
     place: String,
     names: Vec<(Target, usize)>,
+    /// What its own keywords cost for one value.
+    cost: usize,
 }
 
 /// Every subschema of a schema; the schema itself is the first.
@@ -74,6 +81,7 @@ struct Graph<'a> {
     /// Subschemas that were named and not looked at yet, with how deep they are nested.
     open: Vec<(usize, &'a Value, usize)>,
     properties: usize,
+    patterns: usize,
 }
 
 /// A subschema with all references followed.
@@ -83,13 +91,15 @@ struct Expansion {
     size: usize,
     /// How deep they are nested.
     depth: usize,
+    /// What they cost together for one value.
+    cost: usize,
 }
 
-/// Checks a schema.
+/// Checks a schema. Returns the most that it costs for one value.
 ///
 /// # Errors
 /// The first thing that is not supported.
-pub(crate) fn check(root: &Value) -> Result<(), Finding> {
+pub(crate) fn check(root: &Value) -> Result<usize, Finding> {
     let bytes = root.to_string().len();
     if bytes > MAX_SCHEMA_BYTES {
         let detail = format!("it has {bytes} bytes; at most {MAX_SCHEMA_BYTES} are taken");
@@ -111,6 +121,7 @@ pub(crate) fn check(root: &Value) -> Result<(), Finding> {
         subschemas: Vec::new(),
         open: Vec::new(),
         properties: 0,
+        patterns: 0,
     };
     graph.find_anchors(root, &mut String::new(), 0);
     graph.number("", root, 0);
@@ -118,8 +129,9 @@ pub(crate) fn check(root: &Value) -> Result<(), Finding> {
         graph.look_at(number, schema, depth)?;
     }
     graph.check_same_value()?;
-    graph.check_expansion()?;
-    graph.check_recursion()
+    let cost = graph.check_expansion()?;
+    graph.check_recursion()?;
+    Ok(cost)
 }
 
 /// Appends a step to a JSON Pointer (RFC 6901, section 4).
@@ -174,7 +186,7 @@ impl<'a> Graph<'a> {
         }
         let number = self.subschemas.len();
         self.numbers.insert(place.to_owned(), number);
-        self.subschemas.push(Subschema { place: place.to_owned(), names: Vec::new() });
+        self.subschemas.push(Subschema { place: place.to_owned(), names: Vec::new(), cost: 1 });
         self.open.push((number, schema, depth));
         number
     }
@@ -194,10 +206,15 @@ impl<'a> Graph<'a> {
             _ => return Err(Finding::new(place, "a schema is an object, true or false")),
         };
         check_keywords(members, &place)?;
+        self.subschemas[number].cost = own_cost(members);
         let contained = contained(members, &place);
         self.properties += map(members, "properties").count();
         if self.properties > MAX_PROPERTIES {
             return Err(Finding::new(place, format!("it has more than {MAX_PROPERTIES} properties")));
+        }
+        self.patterns += patterns(members);
+        if self.patterns > MAX_PATTERNS {
+            return Err(Finding::new(place, format!("it has more than {MAX_PATTERNS} patterns")));
         }
         let mut names = Vec::new();
         for (target, inner, value) in contained {
@@ -270,15 +287,15 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// Checks how many subschemas there are once all references are followed, and how deep they are nested.
-    fn check_expansion(&self) -> Result<(), Finding> {
-        let Expansion { size, depth } = self.expansion(0, &mut Vec::new(), &mut BTreeMap::new());
+    /// Checks how many subschemas there are once all references are followed, and how deep they are nested. Returns what they cost.
+    fn check_expansion(&self) -> Result<usize, Finding> {
+        let Expansion { size, depth, cost } = self.expansion(0, &mut Vec::new(), &mut BTreeMap::new());
         let detail = if size > MAX_EXPANSION {
             format!("with all references followed it has more than {MAX_EXPANSION} subschemas; refer to fewer")
         } else if depth > MAX_EXPANDED_DEPTH {
             format!("with all references followed its subschemas are nested deeper than {MAX_EXPANDED_DEPTH}")
         } else {
-            return Ok(());
+            return Ok(cost);
         };
         Err(Finding::new("", detail))
     }
@@ -289,14 +306,15 @@ impl<'a> Graph<'a> {
         }
         // What refers to itself is counted where it begins. Deeper than it may be, nothing more is found out.
         if path.contains(&number) || path.len() > MAX_EXPANDED_DEPTH {
-            return Expansion { size: 1, depth: 1 };
+            return Expansion { size: 1, depth: 1, cost: self.subschemas[number].cost };
         }
         path.push(number);
-        let mut expansion = Expansion { size: 1, depth: 0 };
+        let mut expansion = Expansion { size: 1, depth: 0, cost: self.subschemas[number].cost };
         for (_, next) in &self.subschemas[number].names {
             let inner = self.expansion(*next, path, known);
             expansion.size = expansion.size.saturating_add(inner.size);
             expansion.depth = expansion.depth.max(inner.depth);
+            expansion.cost = expansion.cost.saturating_add(inner.cost);
         }
         expansion.depth += 1;
         path.pop();
@@ -383,6 +401,18 @@ fn contained<'a>(members: &'a Map<String, Value>, place: &str) -> Vec<(Option<Ta
         map(members, keyword).for_each(|(name, value)| add(None, &[keyword, name], value));
     }
     contained
+}
+
+/// What a subschema's own keywords cost for one value: a validator compares it with each alternative of a list, looks for each required
+/// name, and runs each pattern over the text.
+fn own_cost(members: &Map<String, Value>) -> usize {
+    let required = map(members, "dependentRequired").filter_map(|(_, names)| names.as_array()).map(Vec::len);
+    let lists = list(members, "enum").count() + list(members, "required").count() + required.sum::<usize>();
+    1 + lists + PATTERN_COST * patterns(members)
+}
+
+fn patterns(members: &Map<String, Value>) -> usize {
+    map(members, "patternProperties").count() + usize::from(members.contains_key("pattern"))
 }
 
 fn check_keywords(members: &Map<String, Value>, place: &str) -> Result<(), Finding> {
