@@ -127,6 +127,16 @@ fn what_would_cost_too_much_is_refused_before_anything_is_compiled() {
         assert!(refused(round(circle)).detail.contains("without looking at a part"));
     }
     assert!(refused(object(json!({ "allOf": [{ "$ref": "#" }] }))).detail.contains("without looking"));
+    // Keywords of earlier drafts, which the validator follows all the same.
+    for earlier in ["dependencies", "additionalItems"] {
+        let named = if earlier == "dependencies" {
+            json!({ "x": { "$ref": "#/$defs/a" } })
+        } else {
+            json!({ "$ref": "#/$defs/a" })
+        };
+        let found = refused(round(json!({ "a": { "prefixItems": [{}], earlier: named } })));
+        assert_eq!(found.pointer, format!("/$defs/a/{earlier}"), "{found}");
+    }
     // Each level of the data would double the work.
     let again = |n: usize| vec![json!({ "properties": { "c": { "$ref": "#/$defs/a" } } }); n];
     assert!(DataSchema::read(round(json!({ "a": { "allOf": again(1) } }))).is_ok());
