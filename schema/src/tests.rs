@@ -127,6 +127,11 @@ fn what_would_cost_too_much_is_refused_before_anything_is_compiled() {
         assert!(refused(round(circle)).detail.contains("without looking at a part"));
     }
     assert!(refused(object(json!({ "allOf": [{ "$ref": "#" }] }))).detail.contains("without looking"));
+    // Each would have all those inside it look at the value again.
+    let mut asked = json!({ "properties": { "q": true } });
+    (0..4).for_each(|_| asked = json!({ "allOf": [asked], "unevaluatedProperties": { "type": "integer" } }));
+    assert!(refused(object(json!({ "properties": { "a": asked } }))).detail.contains("unevaluatedProperties"));
+    assert!(DataSchema::read(object(json!({ "properties": { "a": asked["allOf"][0] } }))).is_ok());
     // Keywords of earlier drafts, which the validator follows all the same.
     for earlier in ["dependencies", "additionalItems"] {
         let named = if earlier == "dependencies" {

@@ -98,6 +98,10 @@ pub(super) fn own_cost(members: &Map<String, Value>) -> usize {
     1 + lists + PATTERN_COST * patterns(members)
 }
 
+pub(super) fn asks_what_is_unevaluated(members: &Map<String, Value>) -> bool {
+    ["unevaluatedProperties", "unevaluatedItems"].iter().any(|keyword| members.contains_key(*keyword))
+}
+
 pub(super) fn patterns(members: &Map<String, Value>) -> usize {
     map(members, "patternProperties").count() + usize::from(members.contains_key("pattern"))
 }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use self::keywords::{Target, check_keywords, contained, joined, map, own_cost, patterns};
+use self::keywords::{Target, asks_what_is_unevaluated, check_keywords, contained, joined, map, own_cost, patterns};
 use crate::Finding;
 
 pub(crate) use self::keywords::push;
@@ -32,6 +32,12 @@ const MAX_EXPANDED_DEPTH: usize = 64;
 /// How many of these may look at the same value, one inside the other. With the depth of data it bounds a validator's stack.
 const MAX_SAME_VALUE_DEPTH: usize = 16;
 
+/// How many of these may ask what the others have looked at: each of them has the others look again, often twice, so that the work
+/// grows with a power of their number.
+const MAX_UNEVALUATED_DEPTH: usize = 3;
+/// How often those that look at the same value are asked again by one that asks what they have looked at, at most.
+const UNEVALUATED_FACTOR: usize = 3;
+
 const DRAFT: &str = "https://json-schema.org/draft/2020-12/schema";
 
 /// A subschema, and those that it names, by their numbers.
@@ -40,6 +46,8 @@ struct Subschema {
     names: Vec<(Target, usize)>,
     /// What its own keywords cost for one value.
     cost: usize,
+    /// Whether it asks what others that look at the same value have looked at.
+    is_unevaluated: bool,
 }
 
 /// Every subschema of a schema; the schema itself is the first.
@@ -138,7 +146,7 @@ impl<'a> Graph<'a> {
         }
         let number = self.subschemas.len();
         self.numbers.insert(place.to_owned(), number);
-        self.subschemas.push(Subschema { place: place.to_owned(), names: Vec::new(), cost: 1 });
+        self.subschemas.push(Subschema { place: place.to_owned(), names: Vec::new(), cost: 1, is_unevaluated: false });
         self.open.push((number, schema, depth));
         number
     }
@@ -159,6 +167,7 @@ impl<'a> Graph<'a> {
         };
         check_keywords(members, &place)?;
         self.subschemas[number].cost = own_cost(members);
+        self.subschemas[number].is_unevaluated = asks_what_is_unevaluated(members);
         let contained = contained(members, &place);
         self.properties += map(members, "properties").count();
         if self.properties > MAX_PROPERTIES {
@@ -219,13 +228,23 @@ impl<'a> Graph<'a> {
         }
         let mut free: Vec<_> = (0..self.subschemas.len()).filter(|number| leads_to[*number] == 0).collect();
         let mut depths = vec![1; self.subschemas.len()];
+        let mut unevaluated = vec![0; self.subschemas.len()];
         while let Some(number) = free.pop() {
             if depths[number] > MAX_SAME_VALUE_DEPTH {
                 let detail =
                     format!("more than {MAX_SAME_VALUE_DEPTH} subschemas look at the same value, one in another");
                 return Err(self.finding(number, detail));
             }
+            unevaluated[number] += usize::from(self.subschemas[number].is_unevaluated);
+            if unevaluated[number] > MAX_UNEVALUATED_DEPTH {
+                let detail = format!(
+                    "more than {MAX_UNEVALUATED_DEPTH} subschemas with unevaluatedProperties or unevaluatedItems look at the \
+                     same value, one in another"
+                );
+                return Err(self.finding(number, detail));
+            }
             for before in &named_by[number] {
+                unevaluated[*before] = unevaluated[*before].max(unevaluated[number]);
                 depths[*before] = depths[*before].max(depths[number] + 1);
                 leads_to[*before] -= 1;
                 if leads_to[*before] == 0 {
@@ -262,11 +281,13 @@ impl<'a> Graph<'a> {
         }
         path.push(number);
         let mut expansion = Expansion { size: 1, depth: 0, cost: self.subschemas[number].cost };
-        for (_, next) in &self.subschemas[number].names {
+        for (target, next) in &self.subschemas[number].names {
             let inner = self.expansion(*next, path, known);
+            let is_asked_again = self.subschemas[number].is_unevaluated && *target == Target::Same;
+            let times = if is_asked_again { UNEVALUATED_FACTOR } else { 1 };
             expansion.size = expansion.size.saturating_add(inner.size);
             expansion.depth = expansion.depth.max(inner.depth);
-            expansion.cost = expansion.cost.saturating_add(inner.cost);
+            expansion.cost = expansion.cost.saturating_add(inner.cost.saturating_mul(times));
         }
         expansion.depth += 1;
         path.pop();
