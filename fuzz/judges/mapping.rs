@@ -12,10 +12,9 @@ use deskgate_protocol::management::{
     HashAlgorithm, MappedRun, PlainHmac, SignatureEncoding, TrialOutcome, WebhookFilter, WebhookMapping, WebhookScheme,
     WebhookSettings,
 };
-use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 
-use super::line;
+use super::{line, processor_time};
 
 /// The most CPU seconds for one event, in an unoptimised build on a busy machine.
 const LONGEST: f64 = 2.0;
@@ -88,9 +87,4 @@ fn bounded(mapped: &MappedRun) {
     );
     assert!(conversation_key.iter().all(|key| (1..=255).contains(&key.chars().count())), "{conversation_key:?}");
     assert!(metadata.values().all(|value| value.chars().count() <= 512), "{metadata:?}");
-}
-
-fn processor_time() -> f64 {
-    let now = clock_gettime(ClockId::ThreadCPUTime);
-    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
 }

@@ -14,6 +14,7 @@
 //! | [`keys`] | keys, identity files, known hosts, secrets |
 //! | [`receipts`] | what devices sign about their runs, and records of runs |
 //! | [`paths`] | the paths of tool calls |
+//! | [`schemas`] | schemas of typed inputs and results, and data |
 
 // The fuzzer uses it as a library, a test as a module; its items have no other users.
 #![allow(unreachable_pub)]
@@ -28,9 +29,12 @@ pub mod keys;
 pub mod mapping;
 pub mod paths;
 pub mod receipts;
+pub mod schemas;
 pub mod signatures;
 
 use std::path::Path;
+
+use rustix::time::{ClockId, clock_gettime};
 
 /// A temporary folder, in memory where that is possible.
 fn folder() -> tempfile::TempDir {
@@ -46,6 +50,12 @@ fn wait<F: Future>(future: F) -> F::Output {
         runtime.worker_threads(1).enable_all().build().expect("a runtime")
     });
     RUNTIME.block_on(future)
+}
+
+/// The seconds that the processor has worked for this thread, which other work on the machine does not change.
+fn processor_time() -> f64 {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
 }
 
 /// The first line, and the rest.

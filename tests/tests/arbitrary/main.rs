@@ -67,3 +67,8 @@ fn only_what_a_device_signed_is_a_receipt_and_only_its_own_result_holds() {
 fn whatever_tools_are_asked_to_open_lies_in_the_services_folder() {
     throw("paths", 300, judges::paths::judge);
 }
+
+#[test]
+fn a_schema_and_its_data_are_refused_or_decided_in_bounded_time_and_the_same_again() {
+    throw("schemas", 1000, judges::schemas::judge);
+}

@@ -26,7 +26,7 @@ pub(crate) const ROOT_MODULES: [&str; 3] = ["lib", "main", "root"];
 
 pub(crate) const ENTRY_MODULES: [&str; 5] = ["http", "control", "admin", "callbacks", "upkeep"];
 
-pub(crate) const CRATES: [CrateRules; 12] = [
+pub(crate) const CRATES: [CrateRules; 13] = [
     CrateRules {
         folder: "gateway",
         own_crate: "deskgate_gateway",
@@ -292,6 +292,8 @@ pub(crate) const CRATES: [CrateRules; 12] = [
             rule: "only mcp names the protocol's SDK",
         }],
     },
+    // What typed data may be. It knows nobody, and both halves may know it.
+    CrateRules { folder: "schema", own_crate: "deskgate_schema", rooms: &[], owned_crates: &[] },
     CrateRules { folder: "protocol", own_crate: "deskgate_protocol", rooms: &[], owned_crates: &[] },
     // What both programs are made with. It knows the protocol and neither half.
     CrateRules { folder: "program", own_crate: "deskgate_program", rooms: &[], owned_crates: &[] },
@@ -311,7 +313,7 @@ pub(crate) struct PurityRule {
 /// The part of the standard library that touches the world.
 pub(crate) const IMPURE_STD_MODULES: [&str; 5] = ["fs", "net", "process", "thread", "env"];
 
-pub(crate) const PURITY_RULES: [PurityRule; 2] = [
+pub(crate) const PURITY_RULES: [PurityRule; 3] = [
     PurityRule {
         files: "protocol/src/",
         crates: &[
@@ -331,6 +333,12 @@ pub(crate) const PURITY_RULES: [PurityRule; 2] = [
         ],
         modules: &[],
         rule: "protocol is what is said: no runtime, no files, no network",
+    },
+    PurityRule {
+        files: "schema/src/",
+        crates: &["jsonschema", "serde", "serde_json", "thiserror"],
+        modules: &[],
+        rule: "schema decides about what it is given: it fetches nothing",
     },
     PurityRule {
         files: "device-agent/src/executor/turn",
