@@ -5,9 +5,10 @@ use deskgate_protocol::RunId;
 use serde_json::{Value, json};
 
 use super::line::Line;
-use super::siege::{Service, Siege, offer, say};
+use super::siege::{Service, Siege, TRIED_TEXT, offer, say};
 use crate::behaviour::{Allowed, Behaviour, Evidence, NOTHING, effect};
 
+const DRAFT: &str = "a draft is executed once, with what its owner wrote";
 const DEFINITION: &str = "only what the owner published is executed, in exactly that version";
 
 /// A run that answers.
@@ -119,6 +120,28 @@ fn definitions() -> Vec<Behaviour<Siege>> {
                 Box::pin(async move {
                     let other = Service { version: 4_000_000_000, ..siege.orders.clone() };
                     refused(siege, offer(&other, &run_id(), 1, "x"), "definition_mismatch").await
+                })
+            },
+        },
+        Behaviour {
+            name: "an offer of a draft that was tried, with a text of its own",
+            promise: DRAFT,
+            allowed: NOTHING,
+            act: |siege| {
+                Box::pin(async move {
+                    let offered = offer(&siege.draft, &run_id(), 1, "x");
+                    refused(siege, offered, "definition_mismatch").await
+                })
+            },
+        },
+        Behaviour {
+            name: "an offer of a draft that was tried, with its owner's text once more",
+            promise: DRAFT,
+            allowed: NOTHING,
+            act: |siege| {
+                Box::pin(async move {
+                    let offered = offer(&siege.draft, &run_id(), 1, TRIED_TEXT);
+                    refused(siege, offered, "definition_mismatch").await
                 })
             },
         },

@@ -20,6 +20,8 @@ use super::shell::{Shell, config};
 
 /// What was said to one service before the gateway was taken over. Nobody else may read it.
 pub(super) const SECRET: &str = "the-vault-code-is-7719";
+/// What the owner of `orders` tried its draft with.
+pub(super) const TRIED_TEXT: &str = "What will be different?";
 /// The file to which runs append.
 pub(super) const LEDGER: &str = "ledger";
 /// The vendor whose stand-in is the model.
@@ -47,6 +49,8 @@ pub(super) struct Siege {
     /// The attacked service, and another one of another application.
     pub(super) orders: Service,
     pub(super) accounts: Service,
+    /// The draft of `orders`, which its owner tried once with [`TRIED_TEXT`].
+    pub(super) draft: Service,
     /// A conversation of customer-1 with `orders`, in which the secret was said.
     pub(super) conversation: String,
     pub(super) backend: Backend,
@@ -88,6 +92,13 @@ impl Siege {
         let ended_run = backend.submit("an honest run").await;
         backend.wait_for_end(&ended_run).await;
 
+        device.cli(&["service", "edit", "orders", "--description", "Not published."]).await.ok();
+        device.cli(&["service", "check", "orders"]).await.ok();
+        model.then(vec![say("tried")]);
+        let tried = ["service", "try", "orders", "--draft", "--input", TRIED_TEXT, "--wait", "60s"];
+        let tried = device.cli(&tried).await.ok();
+        let draft = draft(&postgres, tried["run"]["run_id"].as_str().context("a run")?).await?;
+
         let (_, greeting) = RawConnection::open_to_challenge(&gateway).await;
         let key = russh::keys::load_secret_key(gateway.state_dir().join("ssh_host_ed25519_key"), None)?;
         let folders = [&orders, &accounts, &victim].map(Folder::path);
@@ -103,6 +114,7 @@ impl Siege {
             device_id,
             orders: orders_known,
             accounts: accounts_known,
+            draft,
             conversation,
             backend,
             ended_run,
@@ -263,6 +275,23 @@ pub(super) fn offer(service: &Service, run_id: &str, attempt: u64, text: &str) -
 /// A move of the model that answers.
 pub(super) fn say(text: &str) -> Move {
     Move::Say(text.to_owned())
+}
+
+/// What the real gateway's table says of the draft of a run.
+async fn draft(postgres: &Postgres, run_id: &str) -> anyhow::Result<Service> {
+    let digits = run_id.split_once('_').context("an identifier")?.1;
+    let query = format!(
+        "SELECT replace(endpoint_id::text, '-', '') AS endpoint, endpoint_version AS version, \
+         encode(definition_sha256, 'hex') AS digest FROM runs WHERE replace(run_id::text, '-', '') = '{digits}'"
+    );
+    let rows = postgres.rows(&query).await;
+    let row = rows.first().context("a run")?;
+    anyhow::ensure!(row["version"] == 0, "a draft is version 0");
+    Ok(Service {
+        endpoint_id: format!("ep_{}", row["endpoint"].as_str().context("a service")?),
+        version: 0,
+        digest: row["digest"].as_str().context("a digest")?.to_owned(),
+    })
 }
 
 /// What the real gateway's table says of a service.
