@@ -2,9 +2,8 @@
 //!
 //! A schema comes from an owner or a caller, data from a caller or a model: both may be hostile. A schema is JSON Schema, draft
 //! 2020-12, with references to itself alone, patterns that cost no more than the text's length, and a shape for which validation
-//! asks no more than [`MAX_EXPANSION`] subschemas about each value in the data ([`limits`]); schema and data together take at most
-//! [`MAX_STEPS`]. Both halves validate with this crate,
-//! each for itself.
+//! asks no more than [`MAX_EXPANSION`] subschemas about each value in the data; schema and data together take at most [`MAX_STEPS`].
+//! Both halves are to validate with this crate, each for itself.
 
 mod limits;
 
@@ -24,7 +23,7 @@ pub const MAX_DATA_DEPTH: usize = 64;
 pub const MAX_INTEGER: u64 = 1 << 53;
 /// How many mismatches are told.
 pub const MAX_MISMATCHES: usize = 20;
-/// The most steps that a check may take: what the schema costs for one value, times the values and each [`TEXT_OF_A_VALUE`].
+/// The most steps that a check may take: what the schema costs for one value, times the values and each 64 bytes of text.
 pub const MAX_STEPS: usize = 20_000_000;
 /// Up to so many steps each place that does not fit is told. Beyond, only that the data does not fit: a validator keeps every place,
 /// and each may take a step.

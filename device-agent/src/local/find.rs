@@ -1,11 +1,15 @@
 //! Search by identifier or name.
 
 use std::collections::HashMap;
+use std::str::FromStr;
 
 use deskgate_definition::Service;
+use deskgate_program::records::given;
 use deskgate_program::visible;
-use deskgate_protocol::ids::{ApplicationId, ApprovalId, ConversationId, EndpointId, RunId};
-use deskgate_protocol::management::{ListApplications, ListKeys, ListRemoved, ShowConversation, ShowRun};
+use deskgate_protocol::ids::{ApplicationId, ConversationId, EndpointId, RunId};
+use deskgate_protocol::management::{
+    FindByEnd, ListApplications, ListKeys, ListRemoved, RecordKind, ShowConversation, ShowRun,
+};
 use deskgate_protocol::secret::SecretKind;
 use deskgate_store::approvals::Approval;
 use serde::{Deserialize, Serialize};
@@ -92,22 +96,27 @@ impl SearchResults {
 struct Search<'a> {
     text: &'a str,
     lower: String,
+    /// The text as the end of an identifier, as lists show it, if it can be one.
+    end: Option<&'a str>,
     found: Vec<SearchHit>,
 }
 
 impl<'a> Search<'a> {
     fn new(text: &'a str) -> Self {
-        Self { text, lower: text.to_lowercase(), found: Vec::new() }
+        Self { text, lower: text.to_lowercase(), end: given::end_of_id(text), found: Vec::new() }
     }
 
     /// Adds a thing if its identifiers or names match.
     fn offer(&mut self, kind: HitKind, ids: &[&str], name: &str, page: String) {
         let lower = name.to_lowercase();
-        let exact = ids.contains(&self.text) || lower == self.lower;
+        let ends = self.end.is_some_and(|end| ids.iter().any(|id| id.ends_with(end)));
+        // Four characters alone may be a part of a name, too; written as lists show them they are an end.
+        let is_short_id = ends && self.end != Some(self.text);
+        let exact = ids.contains(&self.text) || is_short_id || lower == self.lower;
         // An identifier's prefix alone matches everything.
         let begins = self.text.contains('_') && ids.iter().any(|id| id.starts_with(self.text));
         let room = self.found.iter().filter(|thing| thing.kind == kind).count() < MAX_HITS_PER_KIND;
-        if exact || ((begins || lower.contains(&self.lower)) && room) {
+        if exact || ((begins || ends || lower.contains(&self.lower)) && room) {
             let id = ids.first().copied().unwrap_or_default().to_owned();
             self.found.push(SearchHit { kind, id, name: name.to_owned(), page, exact });
         }
@@ -142,15 +151,21 @@ impl RequestHandler {
         Ok(SearchResults { things, incomplete })
     }
 
-    /// There are many approval requests, so a decided one is found by its identifier only.
+    /// There are many approval requests, so a decided one is found by its identifier or its end only.
     async fn find_approvals(&self, search: &mut Search<'_>) -> Result<(), ErrorReply> {
         let waiting = self.approvals(ListApprovals { all: false, run_id: None }).await?;
         let mut approvals: Vec<Approval> = waiting.into_iter().map(|view| view.approval).collect();
-        if let Ok(approval_id) = search.text.parse::<ApprovalId>()
-            && let Some(view) = known(self.approval(ShowApproval { approval_id }).await)?
-            && approvals.iter().all(|waiting| waiting.approval_id != approval_id)
-        {
-            approvals.push(view.approval);
+        let given = match (search.text.parse(), search.end) {
+            (Ok(approval_id), _) => vec![approval_id],
+            (Err(_), Some(end)) => self.store.approvals().ids_by_end(end.to_owned()).await?,
+            (Err(_), None) => Vec::new(),
+        };
+        for approval_id in given {
+            if approvals.iter().all(|waiting| waiting.approval_id != approval_id)
+                && let Some(view) = known(self.approval(ShowApproval { approval_id }).await)?
+            {
+                approvals.push(view.approval);
+            }
         }
         for approval in approvals {
             let id = approval.approval_id.to_string();
@@ -176,9 +191,8 @@ impl RequestHandler {
                 search.offer(HitKind::Key, &[&id], &key.name, format!("/applications/{app_id}#row-{id}"));
             }
         }
-        if let Ok(run_id) = search.text.parse::<RunId>()
-            && let Some(detail) = known(self.manage(ShowRun { run_id, after: 0, wait_s: 0 }).await)?
-        {
+        for run_id in self.given::<RunId>(search, RecordKind::Run).await {
+            let Some(detail) = known(self.manage(ShowRun { run_id, after: 0, wait_s: 0 }).await)? else { continue };
             let id = run_id.to_string();
             let service = service_name(services, detail.run.endpoint_id);
             let name = match &detail.run.input {
@@ -187,15 +201,27 @@ impl RequestHandler {
             };
             search.offer(HitKind::Run, &[&id], &name, format!("/runs/{id}"));
         }
-        if let Ok(conversation_id) = search.text.parse::<ConversationId>()
-            && let Some(detail) = known(self.manage(ShowConversation { conversation_id }).await)?
-        {
+        for conversation_id in self.given::<ConversationId>(search, RecordKind::Conversation).await {
+            let Some(detail) = known(self.manage(ShowConversation { conversation_id }).await)? else { continue };
             let id = conversation_id.to_string();
             let held = &detail.conversation;
             let name = format!("of {}", names.get(&held.app_id).map_or(held.subject.as_str(), String::as_str));
             search.offer(HitKind::Conversation, &[&id], &name, format!("/conversations/{id}"));
         }
         Ok(())
+    }
+}
+
+impl RequestHandler {
+    /// The identifiers that were meant: the whole one, or those with that end.
+    async fn given<I: FromStr>(&self, search: &Search<'_>, kind: RecordKind) -> Vec<I> {
+        let end = match (search.text.parse(), search.end) {
+            (Ok(id), _) => return vec![id],
+            (Err(_), Some(end)) => end.to_owned(),
+            (Err(_), None) => return Vec::new(),
+        };
+        // A gateway of before knows whole identifiers alone.
+        self.manage(FindByEnd { kind, end }).await.unwrap_or_default().parsed().collect()
     }
 }
 
@@ -227,12 +253,26 @@ mod tests {
 
     #[test]
     fn an_identifier_or_a_whole_name_is_meant_and_parts_are_listed() {
-        for (text, meant) in
-            [("app_0a2c", Some("app_0a2c")), ("billing", Some("app_0a1b")), ("BILL", None), ("app", None)]
-        {
+        for (text, meant) in [
+            ("app_0a2c", Some("app_0a2c")),
+            ("billing", Some("app_0a1b")),
+            ("BILL", None),
+            ("app", None),
+            ("…9f00", Some("app_9f00")),
+        ] {
             assert_eq!(found(text).meant().map(|thing| thing.id.as_str()), meant, "{text}");
         }
-        for (text, count) in [("bill", 2), ("app_0a", 2), ("app_", 3), ("app", 0), ("& d", 1), ("ship", 0)] {
+        for (text, count) in [
+            ("bill", 2),
+            ("app_0a", 2),
+            ("app_", 3),
+            ("app", 0),
+            ("& d", 1),
+            ("ship", 0),
+            ("0a2c", 1),
+            ("…0a2c", 1),
+            ("…0000", 0),
+        ] {
             assert_eq!(found(text).things.len(), count, "{text}");
         }
     }

@@ -24,6 +24,9 @@ async fn what_has_an_identifier_or_a_name_is_found_and_what_is_meant_for_certain
     let key = find("berlin").await;
     assert_eq!((kinds(&key), text(&key, "/things/0/id")), (vec!["key"], text(&created, "/key/key_id")), "{key}");
     assert_eq!(kinds(&find(&run_id).await), ["run"]);
+    let end = &run_id[run_id.len() - 6..];
+    assert_eq!(kinds(&find(&format!("…{end}")).await), ["run"], "as lists show it");
+    assert!(kinds(&find(end).await).contains(&"run"));
     assert_eq!(kinds(&find(&run_id[..20]).await), [""; 0], "a part of a run's identifier is none");
     let plain = device.plain_cli(&["find", "nothing of this name"]).await;
     assert!(plain.exit == 0 && plain.stdout.contains("Nothing has"), "{}", plain.stdout);
