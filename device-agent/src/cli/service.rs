@@ -88,7 +88,7 @@ pub(super) enum ServiceCommand {
     Try {
         /// Its name or identifier
         service: String,
-        /// Try the draft as it is saved, which was checked; callers see nothing of it
+        /// Try the draft as it is saved, which was checked; callers cannot call it
         #[arg(long)]
         draft: bool,
         /// The text that the assistant is given

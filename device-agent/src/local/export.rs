@@ -19,7 +19,7 @@ pub trait ManagementClient {
     ) -> impl Future<Output = Result<C::Reply, Self::Error>> + Send;
 }
 
-/// An export in progress. A line is `{"run":…,"events":[…]}`, as in `runs show --json`.
+/// An export in progress. A line is `{"run":…,"subject":…,"events":[…]}`, as in `runs show --json`.
 #[derive(Debug)]
 pub struct Export<P> {
     gateway: P,
@@ -58,7 +58,9 @@ impl<P: ManagementClient> Export<P> {
             if let Some(detail) = self.read.pop_front() {
                 self.runs += 1;
                 let events: Vec<_> = detail.events.iter().map(json::<RunEvent>).collect();
-                let text = format!(r#"{{"run":{},"events":[{}"#, json(&detail.run), events.join(","));
+                let subject = detail.subject.as_ref().map(|subject| format!(r#","subject":{}"#, json(subject)));
+                let (run, subject) = (json(&detail.run), subject.unwrap_or_default());
+                let text = format!(r#"{{"run":{run}{subject},"events":[{}"#, events.join(","));
                 return Ok(Some(text + self.end(&detail, 0)));
             }
             let Some(before) = self.next else { return Ok(None) };

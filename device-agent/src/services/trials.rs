@@ -8,7 +8,7 @@ use deskgate_protocol::run::{Input, Run};
 use super::{CallError, Error, GatewayClient, ServiceManager};
 
 impl<G: GatewayClient> ServiceManager<G> {
-    /// Starts a run of the draft with this input. Callers see nothing of it. The draft is prepared for exactly this input first, so
+    /// Starts a run of the draft with this input. Callers cannot call it. The draft is prepared for exactly this input first, so
     /// that the gateway can have nothing else executed by it.
     ///
     /// # Errors

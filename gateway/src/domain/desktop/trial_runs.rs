@@ -33,7 +33,7 @@ impl Desktop {
         self.admit_trial(endpoint.app_id, endpoint_id, None, input).await
     }
 
-    /// Starts a run of a draft, through the same admission. Callers see nothing of a draft, whether it is of a published service
+    /// Starts a run of a draft, through the same admission. Callers cannot call a draft, whether it is of a published service
     /// or of one that never was.
     ///
     /// # Errors

@@ -131,6 +131,8 @@ fault_kinds! {
     "F38" RefuseBodies "refuse-bodies" "refused bodies on kept connections" (0, 0);
     /// Stops all gateways, restores their database from a backup of that moment, and starts them again.
     "F39" RestoreBackup "restore-backup" "a restored backup" (0, 0);
+    /// Pairs a device by an invitation, and kills it or a gateway, cuts its line or refuses it meanwhile.
+    "F40" InterruptPairing "interrupt-pairing" "a pairing that is interrupted" (0, 0);
 }
 
 impl FaultKind {

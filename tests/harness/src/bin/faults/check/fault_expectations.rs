@@ -190,6 +190,19 @@ pub(super) fn a_full_disk_ends_the_command_alone(witnesses: &Observations) -> Ve
     violations
 }
 
+/// F40: whoever was confirmed is paired and stays so, whoever was refused is not, and a line is of no use to a second device.
+pub(super) fn a_newcomer_is_paired_once(witnesses: &Observations) -> Vec<Violation> {
+    let wrong = struck(witnesses, FaultKind::InterruptPairing)
+        .filter(|strike| strike.noticed_ms.iter().any(|mistakes| *mistakes > 0));
+    wrong
+        .map(|strike| {
+            let proof = strike.proof.as_deref().unwrap_or_default();
+            let text = format!("in fault {}: {proof}", strike.planned.number);
+            Violation::of("F40", strike.begun, text)
+        })
+        .collect()
+}
+
 /// F25: a call that took effect without an answer is reported to the model as one that may have happened. I3 checks
 /// that it does not happen again.
 pub(super) fn an_untold_call_is_told_as_one(witnesses: &Observations) -> Vec<Violation> {
@@ -325,6 +338,16 @@ mod tests {
         );
         assert_eq!(readiness_says_so(&told(FaultKind::BlockDatabase, &[300], 16)), []);
         assert!(texts(&readiness_says_so(&told(FaultKind::BlockDatabase, &[u64::MAX], 16))).contains("did not say so"));
+    }
+
+    #[test]
+    fn a_pairing_that_went_wrong_is_found() {
+        let told = |mistakes| Observations {
+            strikes: vec![strike(FaultKind::InterruptPairing, &[mistakes])],
+            ..Observations::default()
+        };
+        assert_eq!(a_newcomer_is_paired_once(&told(0)), []);
+        assert!(texts(&a_newcomer_is_paired_once(&told(1))).contains("in fault"));
     }
 
     #[test]

@@ -106,7 +106,7 @@ impl Violation {
 type InvariantCheck = fn(&Observations) -> Vec<Violation>;
 
 /// The checked invariants, each with a text for people.
-pub(crate) const CHECKS: [(&str, &str, InvariantCheck); 37] = [
+pub(crate) const CHECKS: [(&str, &str, InvariantCheck); 38] = [
     ("I1", "every accepted run is readable from every replica", acceptances::check),
     ("I2", "one final state, which never changes", outcomes::check),
     ("I3", "no effect twice without a decision", effects::check),
@@ -155,6 +155,11 @@ pub(crate) const CHECKS: [(&str, &str, InvariantCheck); 37] = [
         "F37",
         "a command that fills the disk leaves room for the journal",
         fault_expectations::a_full_disk_ends_the_command_alone,
+    ),
+    (
+        "F40",
+        "a confirmed newcomer is paired once, and nobody else by its line",
+        fault_expectations::a_newcomer_is_paired_once,
     ),
 ];
 

@@ -11,6 +11,7 @@ pub(crate) mod filler;
 mod knock;
 mod model;
 mod network;
+mod newcomer;
 mod receiver;
 mod replica;
 mod restore;
@@ -42,7 +43,7 @@ pub(crate) struct InjectedFault {
     /// What exactly was done and its proof; or why it cannot be proven.
     pub(crate) proof: Result<String, String>,
     /// After how many milliseconds each side noticed, where one must; for F15, when syncing began to fail and when it
-    /// worked again; for F35 to F37, what their injections say.
+    /// worked again; for F35 to F37 and F40, what their injections say.
     pub(crate) noticed_ms: Vec<u64>,
 }
 
@@ -114,6 +115,7 @@ async fn strike_one(caller: &mut Caller, planned: &PlannedFault) -> InjectedFaul
         FaultKind::KnockIdle => knock::come_back(&testbed, planned).await,
         FaultKind::StallRequests => database::stall(&testbed, planned).await,
         FaultKind::RestoreBackup => restore::restore(&testbed, planned).await.map(InjectionProof::from),
+        FaultKind::InterruptPairing => newcomer::pair(caller, planned).await,
         FaultKind::FillByCommand => filler::run(&testbed, planned).await,
         FaultKind::RefuseBodies => caller::refuse_bodies(caller, planned).await.map(InjectionProof::from),
         FaultKind::OverlapTwo => combined::overlap(caller, planned).await.map(InjectionProof::from),
