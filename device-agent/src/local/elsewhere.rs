@@ -99,7 +99,15 @@ impl TypedRequest for CopyApplication {
         let manager = handler.services(asker)?;
         let mut services = Vec::new();
         for service in from.services.into_iter().filter(|service| !there.contains(&service.draft.name)) {
-            services.push(manager.duplicate(service.draft_id, service.draft.name, app_id).await?);
+            match manager.duplicate(service.draft_id, service.draft.name, app_id).await {
+                Ok(service) => services.push(service),
+                // The key is shown only this once, so it is told all the same. The rest is made when it is asked for again.
+                Err(error) if key.is_some() => {
+                    tracing::warn!(%app_id, %error, "a service of another gateway could not be made here");
+                    break;
+                }
+                Err(error) => return Err(error.into()),
+            }
         }
         if key.is_none() && services.is_empty() {
             return Err(refused(format!("the application {} and its services are at this gateway already", from.name)));
