@@ -13,8 +13,9 @@ use deskgate_program::records::applications::{self as records, Commands};
 use deskgate_program::records::tones::Toned;
 use deskgate_program::records::{Noun, list as list_of, older};
 use deskgate_protocol::management::{
-    Activity, Application, ApplicationState, CompleteDisabling, CreateApplication, DisableApplication, ListActivity,
-    ListApplications, ListRemoved, PreviewDisabling, RemoveApplication, RemovedApplication, ShowApplication,
+    Activity, Application, ApplicationState, CompleteDisabling, CreateApplication, CreatedKey, DisableApplication,
+    ListActivity, ListApplications, ListRemoved, PreviewDisabling, RemoveApplication, RemovedApplication,
+    ShowApplication,
 };
 use deskgate_protocol::{ActivityId, ApplicationId};
 
@@ -101,6 +102,14 @@ pub(super) enum AppCommand {
     },
 }
 
+/// A new application and its first key, for people.
+fn text_of_new(application: &Application, key: &CreatedKey) -> String {
+    format!(
+        "Created {} ({}).\nApplication key, shown this once; keep it in the backend's credential store:\n{}",
+        application.name, application.app_id, key.text
+    )
+}
+
 async fn copy(agent: &AgentClient, app: &str, out: Output) -> Result<(), Failure> {
     const ELSEWHERE: Noun = Noun {
         singular: "application of another gateway",
@@ -115,13 +124,7 @@ async fn copy(agent: &AgentClient, app: &str, out: Output) -> Result<(), Failure
     out.result("app-copied/1", &shown, || {
         let CopiedApplication { application, key, services } = &copied;
         let mut text = match key {
-            Some(key) => format!(
-                "Created {} ({}).\nApplication key, shown this once; keep it in the backend's credential store:\n{}{}",
-                application.name,
-                application.app_id,
-                key.text,
-                shown.line()
-            ),
+            Some(key) => text_of_new(application, key) + &shown.line(),
             None => format!("{} ({}) was there.", application.name, application.app_id),
         };
         for service in services {
@@ -141,15 +144,7 @@ pub(super) async fn run(agent: AgentClient, command: AppCommand, out: Output) ->
             let fingerprint = fingerprint(&agent).await?;
             let created = agent.manage(CreateApplication { name }).await?;
             let shown = WithFingerprint::of(&created, fingerprint);
-            out.result("app-created/1", &shown, || {
-                format!(
-                    "Created {} ({}).\nApplication key, shown this once; keep it in the backend's credential store:\n{}{}",
-                    created.application.name,
-                    created.application.app_id,
-                    created.key.text,
-                    shown.line()
-                )
-            });
+            out.result("app-created/1", &shown, || text_of_new(&created.application, &created.key) + &shown.line());
         }
         AppCommand::Copy { app } => copy(&agent, &app, out).await?,
         AppCommand::List => {

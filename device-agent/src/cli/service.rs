@@ -19,14 +19,14 @@ use deskgate_protocol::EndpointId;
 use deskgate_protocol::management::TryEndpoint;
 
 use super::service_life::{self, ServiceLifeCommand};
-use super::service_versions::{self, VersionChoice};
 use super::socket::AgentClient;
-use super::{app, checks, mcp, no_secret, rules, service_templates};
+use super::{app, checks, mcp, no_secret, rules, service_templates, service_versions};
 use crate::local::{
     CreateService, EditService, ElsewhereApplication, ListElsewhere, ListServices, ListStandings, LookAtFolder,
     PublishService, ServiceStanding, ShowService, TryServiceDraft, stage,
 };
 use crate::services::Folder;
+use crate::services::differences::VersionChoice;
 
 const SERVICES: Noun = Noun { singular: "service", plural: "services", list: "deskgate service list" };
 

@@ -14,7 +14,7 @@ use super::frame::{Frame, Section};
 use super::labels::TimeLabel;
 use super::{PageError, Pages, html};
 use crate::local::{ErrorReply, ErrorReplyCode, ListVersions, ShowService};
-use crate::services::differences;
+use crate::services::differences::{self, Comparison, FieldDifference, VersionChoice};
 
 /// A field that differs.
 pub(super) struct FieldChange {
@@ -24,23 +24,25 @@ pub(super) struct FieldChange {
 
 /// What a definition has otherwise than an older one.
 pub(super) fn changes(old: &Definition, new: &Definition) -> Vec<FieldChange> {
-    let differing = differences::between(old, new).into_iter();
-    differing
-        .map(|found| FieldChange { field: found.field, difference: Difference::read(&found.lines.join("\n")) })
-        .collect()
+    shown(differences::between(old, new))
 }
 
-/// Which versions are compared: a number, or [`DRAFT`].
+fn shown(fields: Vec<FieldDifference>) -> Vec<FieldChange> {
+    let change = |found: FieldDifference| FieldChange {
+        difference: Difference::read(&found.lines.join("\n")),
+        field: found.field,
+    };
+    fields.into_iter().map(change).collect()
+}
+
+/// Which versions are compared; blank: by default.
 #[derive(Deserialize)]
-pub(super) struct Comparison {
+pub(super) struct ComparisonQuery {
     #[serde(default)]
     from: String,
     #[serde(default)]
     to: String,
 }
-
-/// The draft's place among the versions.
-const DRAFT: &str = "draft";
 
 #[derive(Template)]
 #[template(path = "service-versions.html")]
@@ -48,23 +50,30 @@ struct VersionsPage {
     frame: Frame,
     service: Service,
     versions: Vec<Version>,
-    from: String,
-    to: String,
+    from: VersionChoice,
+    to: VersionChoice,
     changes: Vec<FieldChange>,
 }
 
 impl VersionsPage {
-    /// What can be compared: its value, and its name.
-    fn choices(&self) -> Vec<(String, String)> {
-        let draft = (DRAFT.to_owned(), "The draft".to_owned());
-        let versions = self.versions.iter().map(|version| version.version);
-        std::iter::once(draft).chain(versions.map(|number| (number.to_string(), format!("Version {number}")))).collect()
+    /// What can be compared, and its name.
+    fn choices(&self) -> Vec<(VersionChoice, String)> {
+        let versions = self.versions.iter().map(|version| VersionChoice::Published(version.version));
+        let all = std::iter::once(VersionChoice::Draft).chain(versions);
+        all.map(|choice| match choice {
+            VersionChoice::Draft => (choice, "The draft".to_owned()),
+            VersionChoice::Published(number) => (choice, format!("Version {number}")),
+        })
+        .collect()
     }
 
     /// The heading of the comparison.
     fn title(&self) -> String {
-        let name = |chosen: &String| if chosen == DRAFT { "the draft".to_owned() } else { format!("version {chosen}") };
-        format!("From {} to {}", name(&self.from), name(&self.to))
+        let name = |choice: VersionChoice| match choice {
+            VersionChoice::Draft => "the draft".to_owned(),
+            VersionChoice::Published(number) => format!("version {number}"),
+        };
+        format!("From {} to {}", name(self.from), name(self.to))
     }
 }
 
@@ -73,23 +82,21 @@ pub(super) async fn compare(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(draft_id): Path<DraftId>,
-    Query(Comparison { from, to }): Query<Comparison>,
+    Query(query): Query<ComparisonQuery>,
 ) -> Result<Response, PageError> {
     let handler = pages.handler();
     let (service, versions) =
         tokio::join!(handler.request(ShowService { draft_id }), handler.request(ListVersions { draft_id }));
     let (service, versions) = (service?, versions?);
-    let newest = versions.first().map_or(DRAFT.to_owned(), |version| version.version.to_string());
-    let or = |chosen: String, default: &str| if chosen.is_empty() { default.to_owned() } else { chosen };
-    let (from, to) = (or(from, &newest), or(to, DRAFT));
-    let definition = |chosen: &str| {
-        let known = versions.iter().find(|version| version.version.to_string() == chosen);
-        known.map(|version| &version.definition).or((chosen == DRAFT).then_some(&service.draft)).ok_or_else(|| {
-            ErrorReply { code: ErrorReplyCode::NotFound, message: format!("There is no version {chosen} of it.") }
-        })
+    let unknown = |message: String| ErrorReply { code: ErrorReplyCode::NotFound, message };
+    let chosen = |text: &str| match text {
+        "" => Ok(None),
+        text => text.parse().map(Some).map_err(unknown),
     };
-    let changes = changes(definition(&from)?, definition(&to)?);
+    let Comparison { from, to, fields } =
+        differences::compare(&service, &versions, chosen(&query.from)?, chosen(&query.to)?)
+            .map_err(|version| unknown(format!("There is no version {version} of it.")))?;
     let title = format!("Versions of {}", service.draft.name);
     let frame = Frame::new(&pages, &visitor, Section::Services, title).await;
-    Ok(html(StatusCode::OK, &VersionsPage { frame, service, versions, from, to, changes }))
+    Ok(html(StatusCode::OK, &VersionsPage { frame, service, versions, from, to, changes: shown(fields) }))
 }

@@ -1,8 +1,10 @@
-//! What one definition of a service has otherwise than another, field by field.
+//! What one version of a service has otherwise than another, field by field.
 
 use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
 
-use deskgate_definition::Definition;
+use deskgate_definition::{Definition, Service, Version};
 use serde::Serialize;
 use serde_json::Value;
 use similar::{ChangeTag, TextDiff};
@@ -14,6 +16,73 @@ pub struct FieldDifference {
     pub field: String,
     /// Its lines, each after `-` (the older one alone has it), `+` (the newer one alone) or a space (both).
     pub lines: Vec<String>,
+}
+
+/// A published version, or the draft.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VersionChoice {
+    /// The draft.
+    Draft,
+    /// The published version of that number.
+    Published(u32),
+}
+
+impl FromStr for VersionChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "draft" => Ok(Self::Draft),
+            number => number
+                .trim_start_matches('v')
+                .parse()
+                .map(Self::Published)
+                .map_err(|_| format!("{text:?} is neither a version's number nor \"draft\"")),
+        }
+    }
+}
+
+impl fmt::Display for VersionChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Draft => f.write_str("draft"),
+            Self::Published(number) => write!(f, "{number}"),
+        }
+    }
+}
+
+/// One version beside another.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    /// The older one.
+    pub from: VersionChoice,
+    /// The newer one.
+    pub to: VersionChoice,
+    /// The fields that differ.
+    pub fields: Vec<FieldDifference>,
+}
+
+/// Compares two versions of a service; by default the newest published one with the draft. `versions`: the published ones, newest
+/// first.
+///
+/// # Errors
+/// The chosen version that is none of them.
+pub fn compare(
+    service: &Service,
+    versions: &[Version],
+    from: Option<VersionChoice>,
+    to: Option<VersionChoice>,
+) -> Result<Comparison, VersionChoice> {
+    let newest = versions.first().map_or(VersionChoice::Draft, |version| VersionChoice::Published(version.version));
+    let (from, to) = (from.unwrap_or(newest), to.unwrap_or(VersionChoice::Draft));
+    let definition = |chosen| match chosen {
+        VersionChoice::Draft => Ok(&service.draft),
+        VersionChoice::Published(number) => {
+            let known = versions.iter().find(|version| version.version == number);
+            known.map(|version| &version.definition).ok_or(chosen)
+        }
+    };
+    Ok(Comparison { from, to, fields: between(definition(from)?, definition(to)?) })
 }
 
 /// The fields that differ, by name.

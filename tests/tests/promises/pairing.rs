@@ -32,12 +32,17 @@ async fn invite(gateway: &GatewayProcess, more: &[&str]) -> String {
 /// Invites a device and confirms it. Returns its identifier once it is connected.
 async fn paired(gateway: &GatewayProcess, device: &TestDevice) -> String {
     let line = invite(gateway, &[]).await;
-    device.cli(&["pair", &line, "--yes", "--no-wait"]).await.ok();
-    invitation_that_is(gateway, "waiting").await;
+    come(gateway, device, &line).await;
     let confirmed = gateway.admin(&["device", "confirm", &short_code(device).await]).await.ok();
     let device_id = text(&confirmed, "/device/device_id").to_owned();
     gateway.wait_for_device_state(&device_id, "paused").await;
     device_id
+}
+
+/// The device comes with an invitation, and waits for the administrator.
+async fn come(gateway: &GatewayProcess, device: &TestDevice, line: &str) {
+    device.cli(&["pair", line, "--yes", "--no-wait"]).await.ok();
+    invitation_that_is(gateway, "waiting").await;
 }
 
 async fn short_code(device: &TestDevice) -> String {
@@ -98,14 +103,12 @@ async fn a_pairing_that_is_cut_off_or_killed_goes_on_and_is_confirmed_once() {
     let proxy = Proxy::to(gateway.ssh()).await;
     let mut device = TestDevice::for_remote().await;
     let line = invite(&gateway, &["--ssh-address", &proxy.address().to_string()]).await;
-    device.cli(&["pair", &line, "--yes", "--no-wait"]).await.ok();
-    invitation_that_is(&gateway, "waiting").await;
+    come(&gateway, &device, &line).await;
 
     // A killed agent has forgotten the line, which is as good as before.
     device.kill_9();
     device.start().await;
-    device.cli(&["pair", &line, "--yes", "--no-wait"]).await.ok();
-    invitation_that_is(&gateway, "waiting").await;
+    come(&gateway, &device, &line).await;
 
     // Confirmed while nothing gets through: the device comes again and learns it.
     proxy.cut();
@@ -128,8 +131,7 @@ async fn an_answer_that_got_lost_is_given_again_until_the_device_has_come_with_i
     let proxy = Proxy::to(gateway.ssh()).await;
     let mut device = TestDevice::for_remote().await;
     let line = invite(&gateway, &["--ssh-address", &proxy.address().to_string()]).await;
-    device.cli(&["pair", &line, "--yes", "--no-wait"]).await.ok();
-    invitation_that_is(&gateway, "waiting").await;
+    come(&gateway, &device, &line).await;
     let tokens = async || postgres.rows("SELECT digest::text FROM control_tokens ORDER BY 1").await;
     let before = tokens().await.len();
     proxy.deafen();
@@ -167,8 +169,7 @@ async fn a_pairing_that_nobody_waits_for_is_shown_and_ended_by_a_command() {
     let nothing = device.cli(&["pair", "--status"]).await.ok();
     assert_eq!(text(&nothing, "/state"), "none");
     let line = invite(&gateway, &[]).await;
-    device.cli(&["pair", &line, "--yes", "--no-wait"]).await.ok();
-    invitation_that_is(&gateway, "waiting").await;
+    come(&gateway, &device, &line).await;
     let shown = until("the device to know that it waits", async || {
         let shown = device.cli(&["pair", "--status"]).await.ok();
         if shown["state"] == "waiting" { Ok(shown) } else { Err(shown.to_string()) }
@@ -223,8 +224,7 @@ async fn a_refused_invitation_and_one_for_another_server_change_nothing() {
     let device = TestDevice::built_in().await;
     let mode = async || text(&device.cli(&["connection", "show"]).await.ok(), "/mode").to_owned();
     let line = invite(&gateway, &[]).await;
-    device.cli(&["pair", &line, "--yes", "--no-wait"]).await.ok();
-    invitation_that_is(&gateway, "waiting").await;
+    come(&gateway, &device, &line).await;
     gateway.admin(&["device", "refuse", &short_code(&device).await]).await.ok();
     let failed = until("the device to learn it", async || {
         let status = device.cli(&["pair", &line, "--yes"]).await;
