@@ -391,7 +391,8 @@ document.addEventListener("keydown", (event) => {
   }
   const cards = [...document.querySelectorAll("[data-card]")];
   const here = cards.findIndex((card) => card.classList.contains("here"));
-  const goTo = (card) => { if (`#${card.id}` === location.hash) card.focus(); else location.hash = card.id; };
+  // At once, and not as the browser follows a fragment: that takes the focus later, from the key that came next.
+  const goTo = (card) => { history.replaceState(null, "", `#${card.id}`); showRequest(document).focus(); };
   // The first key that moves goes to the request that is shown.
   const chosen = cards[here]?.contains(document.activeElement);
   switch (event.key) {

@@ -39,6 +39,24 @@ pub(crate) const EXTERNAL_KEY_ID: &str = "kid-1";
 /// A program that ends with the test.
 struct ChildProcess(Child);
 
+impl ChildProcess {
+    /// Waits until it accepts connections at each of these; `false`: it ended instead.
+    async fn listens(&mut self, addresses: &[SocketAddr]) -> bool {
+        for &address in addresses {
+            let (answers, mut ended) = (async || tokio::net::TcpStream::connect(address).await.is_ok(), false);
+            until("a program to listen or to end", async || {
+                ended = self.0.try_wait().expect("a child").is_some();
+                ended || answers().await
+            })
+            .await;
+            if ended {
+                return false;
+            }
+        }
+        true
+    }
+}
+
 impl Drop for ChildProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
@@ -57,12 +75,26 @@ impl Authority {
     }
 
     async fn start_asking(asks_for_external_account: bool) -> Self {
+        // What was free can be somebody else's a moment later.
+        for _ in 0..5 {
+            if let Some(authority) = Self::try_start(asks_for_external_account).await {
+                return authority;
+            }
+        }
+        panic!("no authority could be started");
+    }
+
+    /// `None`: one of the addresses that were free is not any more.
+    async fn try_start(asks_for_external_account: bool) -> Option<Self> {
         let [directory, management, names, names_management, looks_at] = std::array::from_fn(|_| free());
         let mut command = Command::new("pebble-challtestsrv");
         command.args(["-defaultIPv6", "", "-http01", "", "-https01", "", "-tlsalpn01", ""]);
         command.args(["-dns01", &names.to_string(), "-management", &names_management.to_string()]);
         let (dir, certificate) = (tempfile::tempdir().expect("a temporary directory"), Certificate::new());
-        let running = ChildProcess(spawn(&mut command));
+        let mut running = ChildProcess(spawn(&mut command));
+        if !running.listens(&[names_management]).await {
+            return None;
+        }
         let mut authority = Self {
             dir,
             certificate,
@@ -75,13 +107,15 @@ impl Authority {
             _names: running,
             asks_for_external_account,
         };
-        until("names to be answered", async || tokio::net::TcpStream::connect(names_management).await.is_ok()).await;
-        authority.start_again().await;
-        authority
+        authority.try_start_again().await.then_some(authority)
     }
 
     /// Starts it after [`Authority::stop`]. It has forgotten every account, and has another root.
     pub(crate) async fn start_again(&mut self) {
+        assert!(self.try_start_again().await, "its addresses are taken");
+    }
+
+    async fn try_start_again(&mut self) -> bool {
         let files = self.certificate.files();
         let config = json!({ "pebble": {
             "listenAddress": self.directory.to_string(),
@@ -99,9 +133,9 @@ impl Authority {
         command.arg("-config").arg(path).args(["-dnsserver", &self.names.to_string()]);
         // Otherwise it waits up to 15 seconds, and caches an earlier result for a while.
         command.env("PEBBLE_VA_NOSLEEP", "1").env("PEBBLE_AUTHZREUSE", "0");
-        self.pebble = Some(ChildProcess(spawn(&mut command)));
-        let address = self.management;
-        until("the authority to answer", async || tokio::net::TcpStream::connect(address).await.is_ok()).await;
+        let pebble = self.pebble.insert(ChildProcess(spawn(&mut command)));
+        // It listens for its management first, and ends when it cannot listen for the rest.
+        pebble.listens(&[self.management, self.directory]).await
     }
 
     /// Stops it.
