@@ -55,6 +55,7 @@ pub(crate) async fn furnish(store: &Store, seal: DataCipher) -> (Router, Names) 
         name: "invoices".to_owned(),
         description: "Answers questions.".to_owned(),
         definition_sha256: Sha256Digest::of(b"invoices"),
+        data: Default::default(),
     };
     let endpoint = desktop.publish(service).await.expect("published").endpoint_id;
     desktop.set_access(SetAccess { enabled: true }).await.expect("set");

@@ -10,7 +10,7 @@ use deskgate_protocol::RunId;
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::{DeviceEvent, InFlightStatus, Offer, ToolKind};
 use deskgate_protocol::receipt::jws::ReceiptSigner;
-use deskgate_protocol::run::{Effects, FinishReason, Input, Outcome, RunResult, Usage};
+use deskgate_protocol::run::{Effects, Input, Outcome, RunResult, Usage};
 use deskgate_store::Store;
 use deskgate_store::journal::{JournalEntry, TakeOutcome};
 use deskgate_store::ledger::{IntentBasis, Plan, PlanPreview, PlannedCall, RequestDetails};
@@ -230,7 +230,7 @@ async fn furnish(path: &Path) {
     let said =
         DeviceEvent::MessageCompleted { message_id: "m1".to_owned(), text: "done".to_owned(), reasoning_summary: None };
     for number in 4..=5 {
-        let result = RunResult { text: "done".to_owned(), finish_reason: FinishReason::Completed };
+        let result = RunResult::completed("done");
         let outcome = Outcome::Succeeded { result, usage: Usage::default() };
         journal.finish(run(number), 1, 2, &outcome, std::slice::from_ref(&said)).await.expect("finished");
     }
@@ -257,6 +257,7 @@ fn offer(number: u8) -> Offer {
         definition_sha256: Sha256Digest::of(b"definition"),
         subject: Some("anna".to_owned()),
         input: Input { text: "work".to_owned(), more: serde_json::Map::new() },
+        output: None,
         conversation: talks.then(|| CONVERSATION.parse().expect("an identifier")),
         generation: talks.then_some(1),
         max_duration_s: 60,

@@ -11,7 +11,7 @@ use deskgate_protocol::receipt::jws::{ReceiptSigner, SignedReceipt, looks_like_r
 use deskgate_protocol::receipt::{
     OfferAnswer, OfferFacts, OutcomeDecider, OutcomeFacts, RECEIPT_VERSION, Receipt, ReceiptEntry, RunFacts,
 };
-use deskgate_protocol::run::{Effects, FinishReason, Outcome, RunResult, Usage};
+use deskgate_protocol::run::{Effects, Outcome, RunResult, Usage};
 use serde_json::Value;
 
 /// Judges a text as a receipt, as a record of a run, and line by line as a chain. `{offer}` and `{outcome}` stand for two
@@ -73,7 +73,7 @@ static MADE: LazyLock<[String; 2]> = LazyLock::new(|| {
     let first =
         Receipt { v: RECEIPT_VERSION, device_seq: 1, prev: None, run: run(), entry: ReceiptEntry::Offer(offer) };
     let first = SIGNER.sign(&first);
-    let result = RunResult { text: "Two are open.".to_owned(), finish_reason: FinishReason::Completed };
+    let result = RunResult::completed("Two are open.");
     let outcome = Outcome::Succeeded { result, usage: Usage::default() };
     let facts = OutcomeFacts::of(&outcome, Effects::None, OutcomeDecider::Device, Vec::new(), Some(at), at);
     let entry = ReceiptEntry::Outcome(facts.expect("canonical JSON"));

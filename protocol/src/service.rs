@@ -3,6 +3,7 @@
 //! The working directory, model, instructions, capabilities and rules stay on the device.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::hidden::hidden;
 use crate::ids::EndpointId;
@@ -20,8 +21,39 @@ pub struct Endpoint {
     pub description: String,
     /// The published version, counted from 1.
     pub version: u32,
+    /// The schema that `input.data` must fit: JSON Schema, draft 2020-12. Absent: any data is taken, or none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
+    pub input_schema: Option<Value>,
+    /// The schema that `result.data` of every run fits. Absent: a result has no data, unless its run brings a schema.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
+    pub output_schema: Option<Value>,
+    /// Whether a run may bring a schema of its own, as `output`.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(required))]
+    pub caller_schema: bool,
     /// The device that executes it.
     pub device: EndpointDevice,
+}
+
+/// The data that a service takes and gives beside text, as its owner publishes it; see [`Endpoint`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceData {
+    /// What `input.data` must fit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_schema: Option<Value>,
+    /// What `result.data` fits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_schema: Option<Value>,
+    /// Whether a run may bring a schema of its own, where there is none.
+    #[serde(default)]
+    pub caller_schema: bool,
+}
+
+impl ServiceData {
+    /// The name of the output of a service's own schema.
+    pub const OUTPUT_NAME: &'static str = "result";
 }
 
 /// What a caller may know of the device behind a service.

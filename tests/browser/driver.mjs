@@ -94,7 +94,11 @@ const commands = {
     goto: async ({ page, url }) => (await pages[page].goto(url)).status(),
     url: ({ page }) => pages[page].url(),
     reload: async ({ page }) => (await pages[page].reload()).status(),
-    click: ({ page, at }) => pages[page].locator(at).click(),
+    // A page is complete with its script: a click that is faster is followed without it.
+    async click({ page, at }) {
+        await pages[page].waitForLoadState("load");
+        await pages[page].locator(at).click();
+    },
     fill: ({ page, at, text }) => pages[page].locator(at).fill(text),
     check: ({ page, at, on }) => pages[page].locator(at).setChecked(on),
     choose: ({ page, at, value }) => pages[page].locator(at).selectOption(value),

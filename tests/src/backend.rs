@@ -98,9 +98,17 @@ impl Backend {
     /// # Errors
     /// No complete response arrived.
     pub async fn try_submit(&self, idempotency_key: &str, text: &str) -> Result<ApiResponse, reqwest::Error> {
+        self.try_submit_body(idempotency_key, &json!({ "input": { "text": text } })).await
+    }
+
+    /// The same with a whole body.
+    ///
+    /// # Errors
+    /// No complete response arrived.
+    pub async fn try_submit_body(&self, idempotency_key: &str, body: &Value) -> Result<ApiResponse, reqwest::Error> {
         let path = format!("/agent-endpoints/{}/runs", self.endpoint_id);
         let request = self.request(reqwest::Method::POST, &path).header("Idempotency-Key", idempotency_key);
-        let answer = self.send(request.json(&json!({ "input": { "text": text } }))).await?;
+        let answer = self.send(request.json(body)).await?;
         if answer.status == StatusCode::ACCEPTED {
             let run_id = answer.body["run_id"].as_str().expect("every 202 names its run").to_owned();
             self.accepted.lock().unwrap_or_else(PoisonError::into_inner).insert(run_id);
@@ -113,6 +121,13 @@ impl Backend {
         let answer = self.try_submit(&fresh_key(), text).await.expect("the gateway answers");
         assert_eq!(answer.status, StatusCode::ACCEPTED, "{}", answer.body);
         answer.body["run_id"].as_str().expect("every 202 names its run").to_owned()
+    }
+
+    /// Submits a body, which must be accepted, and returns the run at its end.
+    pub async fn run_body(&self, body: &Value) -> Value {
+        let answer = self.try_submit_body(&fresh_key(), body).await.expect("the gateway answers");
+        assert_eq!(answer.status, StatusCode::ACCEPTED, "{}", answer.body);
+        self.wait_for_end(answer.body["run_id"].as_str().expect("every 202 names its run")).await
     }
 
     /// Submits under one key until it is accepted, as a careful backend does during faults. Only 202, 429, 503 or no

@@ -2,10 +2,11 @@
 //!
 //! A pure function of the conversation. First it lists the folder (and searches it, when the question has a word in
 //! quotes), then it reads a few files, then it answers. Every claim comes from a tool result; the answer says that the
-//! model understands nothing.
+//! model understands nothing. Asked for data, it fills in the schema: with its answer as every text, how many files it found
+//! as every number, and their names as every list of texts.
 
 use deskgate_definition::ToolName;
-use deskgate_definition::tool::ToolSpec;
+use deskgate_definition::tool::{RESULT_TOOL, ToolSpec};
 use serde_json::{Value, json};
 
 use super::{Message, ModelEvent, StopReason, ToolAnswer, ToolCall};
@@ -18,6 +19,8 @@ const MAX_LINES_READ: usize = 40;
 const MAX_LINES_QUOTED: usize = 5;
 /// How many names the answer lists.
 const MAX_NAMES_LISTED: usize = 20;
+/// How deep it fills in a schema.
+const MAX_DATA_DEPTH: usize = 16;
 /// File extensions that suggest text.
 const TEXT_EXTENSIONS: [&str; 22] = [
     "md", "txt", "rst", "toml", "json", "yaml", "yml", "csv", "ini", "cfg", "conf", "log", "rs", "py", "js", "ts",
@@ -38,7 +41,12 @@ pub(super) fn respond(messages: &[Message], tools: &[ToolSpec]) -> Vec<ModelEven
         Vec::new()
     };
     let mut events: Vec<_> = if calls.is_empty() {
-        vec![ModelEvent::TextDelta(answer(question, &results))]
+        let text = answer(question, &results);
+        let schema = tools.iter().find(|spec| spec.name == RESULT_TOOL).map(|spec| &spec.parameters);
+        let data = schema.map(|root| Findings { root, text: &text, names: names(&results) }.fill(root, 0));
+        let arguments =
+            data.map(|arguments| ToolCall { id: "data".to_owned(), name: RESULT_TOOL.to_owned(), arguments });
+        std::iter::once(ModelEvent::TextDelta(text)).chain(arguments.map(ModelEvent::ToolCall)).collect()
     } else {
         calls.into_iter().map(ModelEvent::ToolCall).collect()
     };
@@ -145,6 +153,54 @@ fn answer(question: &str, results: &[(&ToolCall, &ToolAnswer)]) -> String {
         }
     }
     text
+}
+
+/// The names of the files that were listed.
+fn names(results: &[(&ToolCall, &ToolAnswer)]) -> Vec<String> {
+    let listed = results.iter().find(|(call, answer)| call.id == "list" && !answer.is_error);
+    listed.into_iter().flat_map(|(_, answer)| body(&answer.text)).map(str::to_owned).collect()
+}
+
+/// What data is made from.
+struct Findings<'a> {
+    /// The whole schema, to which references lead.
+    root: &'a Value,
+    text: &'a str,
+    names: Vec<String>,
+}
+
+impl Findings<'_> {
+    /// Data for a part of the schema. It may not fit: whoever asked finds out.
+    fn fill(&self, schema: &Value, depth: usize) -> Value {
+        let member = |name| schema.get(name);
+        if depth > MAX_DATA_DEPTH {
+            return Value::Null;
+        }
+        if let Some(target) =
+            member("$ref").and_then(Value::as_str).and_then(|to| self.root.pointer(to.strip_prefix('#')?))
+        {
+            return self.fill(target, depth + 1);
+        }
+        let choices = member("enum").and_then(|choices| choices.get(0));
+        if let Some(only) = member("const").or(choices) {
+            return only.clone();
+        }
+        let kind = member("type").map(|kind| kind.get(0).unwrap_or(kind));
+        match kind.and_then(Value::as_str) {
+            Some("object") => {
+                let properties = member("properties").and_then(Value::as_object).into_iter().flatten();
+                properties.map(|(name, part)| (name.clone(), self.fill(part, depth + 1))).collect()
+            }
+            Some("array") => match member("items") {
+                Some(items) if items["type"] == "string" => json!(self.names),
+                items => items.map(|items| self.fill(items, depth + 1)).into_iter().collect(),
+            },
+            Some("integer" | "number") => self.names.len().into(),
+            Some("boolean") => (!self.names.is_empty()).into(),
+            Some("null") => Value::Null,
+            _ => self.text.into(),
+        }
+    }
 }
 
 fn listing(result: &str) -> String {
@@ -270,6 +326,37 @@ mod tests {
         ] {
             assert!(answer.contains(part), "{part:?} is missing in:\n{answer}");
         }
+    }
+
+    #[test]
+    fn asked_for_data_it_fills_in_what_it_found() {
+        let schema = json!({
+            "type": "object",
+            "properties": {
+                "summary": { "type": "string" },
+                "files": { "type": "array", "items": { "type": "string" } },
+                "count": { "type": ["integer", "null"] },
+                "state": { "enum": ["open", "paid"] },
+                "first": { "$ref": "#/$defs/file" },
+            },
+            "$defs": { "file": { "type": "object", "properties": { "found": { "type": "boolean" }, "again": { "$ref": "#/$defs/file" } } } },
+        });
+        let mut tools = specs(&[ToolName::Glob]);
+        let description = String::new();
+        tools.push(ToolSpec { name: RESULT_TOOL.to_owned(), description, parameters: schema });
+        let mut conversation = vec![Message::User { text: "What is there?".to_owned(), details: None }];
+        let first = respond(&conversation, &tools);
+        results(&mut conversation, &first, &["a.txt\nb.txt", "(no files found)"]);
+        let second = respond(&conversation, &tools);
+        let called = calls(&second);
+        let [call] = &called[..] else { panic!("{second:?}") };
+        let data = &call.arguments;
+        assert_eq!(
+            (&data["files"], &data["count"], &data["state"]),
+            (&json!(["a.txt", "b.txt"]), &json!(2), &json!("open"))
+        );
+        assert!(data["summary"].as_str().is_some_and(|text| text.contains("holds 2 files")), "{data}");
+        assert_eq!(data["first"]["found"], true);
     }
 
     #[test]

@@ -6,7 +6,9 @@ use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::service;
 use serde::{Deserialize, Serialize};
 
-use super::{ApprovalPolicy, CostShownTo, ModelReads, Network, ProtectedPaths, Reasoning, RunLimits, Skill, ToolName};
+use super::{
+    ApprovalPolicy, CostShownTo, ModelReads, Network, ProtectedPaths, Reasoning, RunLimits, Skill, ToolName, TypedData,
+};
 use crate::mcp_server::{self, MAX_MCP_SERVERS};
 use crate::provider::{PROVIDER_NAME_RULE, is_provider_name};
 use crate::{McpServer, Provider};
@@ -55,6 +57,9 @@ pub struct Definition {
     /// Who is told what a run cost.
     #[serde(default, skip_serializing_if = "CostShownTo::is_default")]
     pub cost_shown_to: CostShownTo,
+    /// The data that it takes and gives beside text.
+    #[serde(default, skip_serializing_if = "TypedData::is_default")]
+    pub data: TypedData,
     /// The limits of one run.
     pub limits: RunLimits,
 }
@@ -79,6 +84,7 @@ impl Definition {
             approvals: ApprovalPolicy::default(),
             protected: Vec::new(),
             network: Network::None,
+            data: TypedData::default(),
             limits: RunLimits::default_for(&ToolName::WORKSPACE_TOOLS, &[]),
         }
     }
@@ -104,6 +110,7 @@ impl Definition {
             ("approvals", self.approvals.check()),
             ("protected", ProtectedPaths::new(&self.protected).map(drop)),
             ("network", self.check_network()),
+            ("data", self.data.check()),
             ("limits", self.limits.check()),
         ]
         .into_iter()
@@ -259,6 +266,7 @@ mod tests {
             reasoning: Default::default(),
             model_reads: None,
             cost_shown_to: Default::default(),
+            data: Default::default(),
             instructions: "Answer from the folder.".to_owned(),
             tools: ToolName::ALL.to_vec(),
             skills: Vec::new(),
@@ -283,6 +291,7 @@ mod tests {
             reasoning: Default::default(),
             model_reads: None,
             cost_shown_to: Default::default(),
+            data: Default::default(),
             instructions: "x".repeat(MAX_INSTRUCTIONS_BYTES + 1),
             tools: vec![ToolName::Read, ToolName::Glob, ToolName::Read],
             skills: Vec::new(),
@@ -365,6 +374,7 @@ mod tests {
             reasoning: Default::default(),
             model_reads: None,
             cost_shown_to: Default::default(),
+            data: Default::default(),
             instructions: "Find the open invoices – all of them.".to_owned(),
             tools: WORKSPACE_AND_BASH.to_vec(),
             skills: vec![Skill {

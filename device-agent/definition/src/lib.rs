@@ -34,6 +34,7 @@ pub mod skill;
 pub mod spending;
 pub mod tool;
 pub mod tool_name;
+mod typed_data;
 
 pub use approvals::ApprovalPolicy;
 pub use budget::{Budget, BudgetLevel, BudgetScope, BudgetStatus, ExpectedCall};
@@ -56,3 +57,4 @@ pub use service_template::ServiceTemplate;
 pub use skill::{Skill, SkillError};
 pub use spending::{CostShownTo, MicroUsd, Spending};
 pub use tool_name::ToolName;
+pub use typed_data::TypedData;

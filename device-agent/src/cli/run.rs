@@ -393,7 +393,14 @@ fn summary(RunDetail { run, subject, .. }: &RunDetail) -> String {
         text += &format!("Its caller deleted input and result at {time}.\n");
     }
     if let Some(result) = &run.result {
-        text += &format!("\n{}\n", result.text);
+        let data = result.data.as_ref().filter(|data| data.to_string() == result.text);
+        text += &match data {
+            Some(data) => format!("\n{data:#}\n"),
+            None => format!("\n{}\n", result.text),
+        };
+        if let (Some(shown), None) = (&result.data, data) {
+            text += &format!("\n{shown:#}\n");
+        }
     }
     text
 }

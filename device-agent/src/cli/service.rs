@@ -1,6 +1,6 @@
 //! `service`: services, from draft to publication.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -17,6 +17,7 @@ use deskgate_program::records::{self, Detail, Noun};
 use deskgate_program::{text_file, visible};
 use deskgate_protocol::EndpointId;
 use deskgate_protocol::management::TryEndpoint;
+use serde_json::Value;
 
 use super::service_life::{self, ServiceLifeCommand};
 use super::socket::AgentClient;
@@ -94,6 +95,9 @@ pub(super) enum ServiceCommand {
         /// The text that the assistant is given
         #[arg(long, value_name = "TEXT")]
         input: String,
+        /// The data that it is given, a JSON file; - for standard input
+        #[arg(long, value_name = "FILE")]
+        data: Option<PathBuf>,
         /// Wait for its end, at most so long
         #[arg(long, value_name = "TIME", value_parser = duration::parse)]
         wait: Option<Duration>,
@@ -141,6 +145,15 @@ pub(super) struct DefinitionArgs {
     /// An MCP server, by its name in `deskgate mcp list`; may be repeated, "none" for no servers
     #[arg(long, value_name = "NAME")]
     mcp: Vec<String>,
+    /// The schema that `input.data` of callers must fit, a JSON file; - for standard input, "none" for no schema
+    #[arg(long, value_name = "FILE")]
+    input_schema: Option<PathBuf>,
+    /// The schema that the data of every answer fits, a JSON file; - for standard input, "none" for no schema
+    #[arg(long, value_name = "FILE")]
+    output_schema: Option<PathBuf>,
+    /// Whether callers may send a schema for the answer, where the service has none
+    #[arg(long, value_name = "YES_OR_NO")]
+    caller_schema: Option<YesOrNo>,
     #[command(flatten)]
     rules: rules::RuleArgs,
     /// Files that no tool changes, by a pattern as in a .gitignore; !NAME takes off a name that is always protected; may be
@@ -182,6 +195,16 @@ pub(super) struct DefinitionArgs {
     /// What the model reads: text, images, or pdfs (which includes images); default for what is known of it
     #[arg(long, value_name = "CONTENT")]
     model_reads: Option<ModelReadsChoice>,
+}
+
+deskgate_protocol::words! {
+    /// Whether something is allowed.
+    pub(super) enum YesOrNo {
+        /// It is.
+        Yes = "yes",
+        /// It is not.
+        No = "no",
+    }
 }
 
 /// What a model reads, or what is known of it.
@@ -273,12 +296,13 @@ pub(super) async fn run(agent: AgentClient, command: ServiceCommand, out: Output
         ServiceCommand::Diff { service, from, to } => {
             service_versions::compare(&agent, &service, from, to, out).await?;
         }
-        ServiceCommand::Try { service, draft, input, wait } => {
+        ServiceCommand::Try { service, draft, input, data, wait } => {
             no_secret("--input", &input)?;
+            let data = data.map(|file| json_file("--data", &file)).transpose()?;
             let service = find(&agent, &service).await?;
             let run = match draft {
-                true => agent.request(TryServiceDraft { draft_id: service.draft_id, input }).await?,
-                false => agent.manage(TryEndpoint { endpoint_id: callable(&service)?, input }).await?,
+                true => agent.request(TryServiceDraft { draft_id: service.draft_id, input, data }).await?,
+                false => agent.manage(TryEndpoint { endpoint_id: callable(&service)?, input, data }).await?,
             };
             if wait.is_some() {
                 return super::run::show(agent, run.run_id, wait, out).await;
@@ -338,6 +362,18 @@ impl DefinitionArgs {
         if !self.skill.is_empty() {
             definition.skills = skills_in(&self.skill)?;
         }
+        let data = &mut definition.data;
+        for (schema, flag, file) in [
+            (&mut data.input_schema, "--input-schema", self.input_schema),
+            (&mut data.output_schema, "--output-schema", self.output_schema),
+        ] {
+            match file {
+                None => {}
+                Some(none) if none.as_os_str() == "none" => *schema = None,
+                Some(file) => *schema = Some(json_file(flag, &file)?),
+            }
+        }
+        data.caller_schema = self.caller_schema.map_or(data.caller_schema, |choice| choice == YesOrNo::Yes);
         definition.network = self.network.unwrap_or(definition.network);
         definition.provider = self.provider.map_or(definition.provider, Provider::from);
         definition.description = self.description.unwrap_or(definition.description);
@@ -363,6 +399,13 @@ impl DefinitionArgs {
         }
         Ok(definition)
     }
+}
+
+/// What stands in a JSON file.
+fn json_file(flag: &str, file: &Path) -> Result<Value, Failure> {
+    let failed = |why: String| Failure::new(Exit::Failed, format!("{flag} {}: {why}", file.display()));
+    let text = text_file::read(file).map_err(|error| failed(error.to_string()))?;
+    serde_json::from_str(&text).map_err(|error| failed(format!("it is not JSON: {error}")))
 }
 
 /// Changes a service's tools, and with them its concurrency if that has the default value.

@@ -31,7 +31,8 @@ type HeldDefinition = Option<(Arc<Definition>, Sha256Digest)>;
 pub(super) struct DefinitionReader(HashMap<(EndpointId, u32), HeldDefinition>);
 
 impl DefinitionReader {
-    /// The definition that an offer was accepted for, if this device has exactly that one (I16).
+    /// The definition that an offer was accepted for, if this device has exactly that one (I16), and it takes the offer's
+    /// schema.
     pub(super) async fn definition(
         &mut self,
         services: &Services,
@@ -49,7 +50,12 @@ impl DefinitionReader {
             }
         };
         let exact = found.as_ref().filter(|(_, digest)| *digest == offer.definition_sha256);
-        Ok(exact.map(|(definition, _)| Arc::clone(definition)))
+        let takes_output = |definition: &Definition| match offer.endpoint_version {
+            DRAFT_VERSION => definition.data.output().as_ref() == offer.output.as_deref(),
+            _ => definition.data.takes(offer.output.as_deref()),
+        };
+        let taken = exact.filter(|(definition, _)| takes_output(definition));
+        Ok(taken.map(|(definition, _)| Arc::clone(definition)))
     }
 }
 

@@ -5,12 +5,14 @@
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use deskgate_assistant::{Assistant, ModelEvent, ModelRequest};
 use deskgate_definition::tool::ToolOutput;
 use deskgate_protocol::control::{DeviceEvent, MessageDelta};
 use deskgate_protocol::run::{Input, Outcome};
+use deskgate_schema::DataSchema;
 use deskgate_tools::Toolbox;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{BoxStream, FuturesUnordered};
@@ -150,6 +152,7 @@ impl RunDriver<'_> {
                         let call = self.toolbox.call(&name, arguments, self.tools_stop.clone());
                         self.tools.push(call.map(|result| TurnEvent::ToolFinished { call_id, result }).boxed());
                     }
+                    TurnEffect::CheckData { schema, data } => self.doing = Activity::Step(check(schema, data)),
                     TurnEffect::Say(piece) => self.pieces.add(piece),
                     TurnEffect::KeepCall(call) => self.record.keep_call(*call).await,
                     TurnEffect::Emit(event) => self.report(Progress::Event(event)).await,
@@ -263,6 +266,12 @@ impl RunDriver<'_> {
             tracing::warn!("a tool does not end after it was stopped: the file system may hang");
         }
     }
+}
+
+/// Checks data beside the tasks that serve: it may take a while. Nothing of it can hang.
+fn check(schema: Arc<DataSchema>, data: serde_json::Value) -> BoxFuture<'static, TurnEvent> {
+    let checking = tokio::task::spawn_blocking(move || schema.check(&data));
+    checking.map(|checked| TurnEvent::Checked(checked.unwrap_or_else(|panic| panic!("a check: {panic}")))).boxed()
 }
 
 /// Up to a quarter longer, so that many runs do not come back to a provider at the same moment.

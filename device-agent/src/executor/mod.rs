@@ -35,7 +35,8 @@ use deskgate_definition::tool::Tool;
 use deskgate_definition::{CostShownTo, Definition, FolderIdentity, Provider, Spending};
 use deskgate_protocol::control::{DeviceEvent, MessageDelta, Offer};
 use deskgate_protocol::ids::RunId;
-use deskgate_protocol::run::{Effects, Input, Outcome, RunErrorCode, Usage};
+use deskgate_protocol::run::{Effects, Input, Outcome, Output, RunErrorCode, Usage};
+use deskgate_schema::DataSchema;
 use deskgate_store::Store;
 use deskgate_store::ledger::PriorEffects;
 use deskgate_tools::engine::workspace::{WorkspaceError, WorkspaceOptions};
@@ -46,6 +47,7 @@ use tokio_util::sync::CancellationToken;
 
 use drive::RunClock;
 use recorder::RunRecorder;
+use turn::ResultSchema;
 
 /// A run to execute, with the definition it was accepted for.
 #[derive(Clone, Debug)]
@@ -116,9 +118,9 @@ pub async fn execute(
         Ok(prepared)
     };
     let outcome = match prepared.await {
-        Ok(RunResources { toolbox, assistant, rules, before }) => {
+        Ok(RunResources { toolbox, assistant, terms }) => {
             let spent = spent_before(&store, job.offer.run_id).await;
-            let turn = turn_of(&job, &toolbox, assistant.facts(), rules, before, spent, clock.limit());
+            let turn = turn_of(&job, &toolbox, assistant.facts(), terms, spent, clock.limit());
             let record = RunRecorder::of(&job, store.ledger(run_id, attempt));
             let outcome = drive::run(turn, &toolbox, assistant.as_ref(), &record, clock, &reports, &stop).await;
             // Commands may have left any number of temporary files, which are removed with the tools.
@@ -151,15 +153,15 @@ fn turn_of(
     job: &Job,
     toolbox: &Toolbox,
     facts: ModelFacts,
-    rules: Rulebook,
-    before: PriorEffects,
+    RunTerms { rules, output, before }: RunTerms,
     spent: Spending,
     max_duration: Duration,
 ) -> turn::Turn {
     turn::Turn::new(turn::Setup {
-        system: prompt::system(&job.definition, &prompt::Surroundings::now(&rules, toolbox)),
+        system: prompt::system(&job.definition, &prompt::Surroundings::now(&rules, toolbox, output.is_some())),
         messages: prompt::messages(&job.earlier, &job.offer.input),
         tools: toolbox.specs().cloned().filter_map(|spec| Some((toolbox.kind(&spec.name)?, spec))).collect(),
+        output,
         max_turns: job.definition.limits.max_turns,
         max_output_tokens: job.definition.limits.max_output_tokens,
         context_tokens: job.definition.context_tokens(facts.context_tokens),
@@ -183,7 +185,14 @@ fn turn_of(
 struct RunResources {
     toolbox: Toolbox,
     assistant: Box<dyn Assistant>,
+    terms: RunTerms,
+}
+
+/// What holds for a run.
+struct RunTerms {
     rules: Rulebook,
+    /// The data that its result has.
+    output: Option<ResultSchema>,
     /// The effects of earlier attempts.
     before: PriorEffects,
 }
@@ -194,6 +203,22 @@ enum Unavailable {
     Failed(RunErrorCode),
     /// The folder is another one than was published, and the reason in words.
     Replaced(String),
+    /// The gateway accepted what the service does not take, and the reason in words.
+    NotTaken(String),
+}
+
+/// The data that the result of a run has, by the service's schema or the caller's. What was submitted fits the service's.
+fn typed_data(definition: &Definition, offer: &Offer) -> Result<Option<ResultSchema>, String> {
+    if let Some(schema) = &definition.data.input_schema {
+        let schema = DataSchema::read(schema.clone()).map_err(|error| error.to_string())?;
+        let data = offer.input.data().ok_or("there is no `input.data`")?;
+        schema.check(data).map_err(|mismatch| format!("`input.data` does not fit: {mismatch}"))?;
+    }
+    let Some(Output { name, schema }) = definition.data.output().or_else(|| offer.output.as_deref().cloned()) else {
+        return Ok(None);
+    };
+    let schema = DataSchema::read(schema).map_err(|error| error.to_string())?;
+    Ok(Some(ResultSchema { name, schema: Arc::new(schema) }))
 }
 
 /// The folder of the run's service as it was published, and those of all others.
@@ -235,7 +260,9 @@ async fn prepare(
         tracing::warn!(%run_id, %error, "the services' folders cannot be read");
         failed(RunErrorCode::Internal)
     })?;
+    let offer = job.offer.clone();
     let open = tokio::task::spawn_blocking(move || {
+        let output = typed_data(&definition, &offer).map_err(Unavailable::NotTaken)?;
         let rules = definition.approvals.rulebook().map_err(|error| {
             tracing::warn!(%run_id, error, "approval rules");
             Unavailable::Failed(RunErrorCode::Internal)
@@ -265,7 +292,7 @@ async fn prepare(
                 ToolboxError::Sandbox(_) => Unavailable::Failed(RunErrorCode::SandboxUnavailable),
             }
         })?;
-        Ok(RunResources { toolbox, assistant, rules, before })
+        Ok(RunResources { toolbox, assistant, terms: RunTerms { rules, output, before } })
     });
     tokio::select! {
         biased;
@@ -277,6 +304,7 @@ async fn prepare(
                     let _ = reports.try_send(Progress::Outdated(why));
                     outcome::in_another_folder(effects, usage())
                 }
+                Unavailable::NotTaken(why) => outcome::not_taken(&why, effects, usage()),
                 Unavailable::Failed(code) => failed(code),
             }),
             Err(_panicked) => Err(failed(RunErrorCode::Internal)),
@@ -289,12 +317,12 @@ async fn prepare(
 async fn connect(
     job: &Job,
     servers: &McpServers,
-    RunResources { assistant, before, .. }: &RunResources,
+    RunResources { assistant, terms, .. }: &RunResources,
     clock: RunClock,
     reports: &mpsc::Sender<Progress>,
     stop: &CancellationToken,
 ) -> Result<Vec<Box<dyn Tool>>, Outcome> {
-    let effects = before.effects;
+    let effects = terms.before.effects;
     let usage = || Usage { active_seconds: clock.elapsed().as_secs_f64(), ..Usage::default() };
     let opened = tokio::select! {
         biased;

@@ -2,6 +2,7 @@
 
 use deskgate_assistant::mcp::ServerUnavailable;
 use deskgate_protocol::run::{Effects, FinishReason, Outcome, RunError, RunErrorCode, RunResult, Usage};
+use serde_json::Value;
 
 /// The size limit of a result as JSON, in bytes.
 pub(super) const MAX_RESULT_BYTES: usize = 1024 * 1024;
@@ -54,19 +55,42 @@ pub(super) fn in_another_folder(effects: Effects, usage: Usage) -> Outcome {
     failed_because(RunErrorCode::DefinitionMismatch, message, true, effects, usage)
 }
 
+/// The outcome of a run with data or a schema that the service does not take.
+pub(super) fn not_taken(why: &str, effects: Effects, usage: Usage) -> Outcome {
+    let message = format!("The version of the service on the device does not take this: {why}.");
+    failed_because(RunErrorCode::DefinitionMismatch, &message, false, effects, usage)
+}
+
 /// The assistant's answer. A text that is too long is cut, which the finish reason shows.
-pub(super) fn succeeded(mut text: String, finish_reason: FinishReason, usage: Usage) -> Outcome {
-    let end = fits(&text, MAX_RESULT_BYTES - RESULT_OVERHEAD_BYTES);
+pub(super) fn succeeded(text: String, finish_reason: FinishReason, usage: Usage) -> Outcome {
+    let (text, finish_reason) = cut_to(text, MAX_RESULT_BYTES - RESULT_OVERHEAD_BYTES, finish_reason);
+    Outcome::Succeeded { result: RunResult { text, data: None, finish_reason }, usage }
+}
+
+/// The assistant's data, and what it said with it. Data is never cut.
+pub(super) fn succeeded_with(said: String, data: Value, finish_reason: FinishReason, usage: Usage) -> Outcome {
+    let json = data.to_string();
+    let room = MAX_RESULT_BYTES - RESULT_OVERHEAD_BYTES - json.len();
+    let text = if said.trim().is_empty() { json } else { said };
+    let (text, finish_reason) = cut_to(text, room, finish_reason);
+    Outcome::Succeeded { result: RunResult { text, data: Some(Box::new(data)), finish_reason }, usage }
+}
+
+fn cut_to(mut text: String, room: usize, finish_reason: FinishReason) -> (String, FinishReason) {
+    let end = fits(&text, room);
     let finish_reason = if end < text.len() { FinishReason::Length } else { finish_reason };
     text.truncate(end);
-    Outcome::Succeeded { result: RunResult { text, finish_reason }, usage }
+    (text, finish_reason)
 }
 
 /// Whether the same work may succeed later, judged by the code alone. A model error without its own text means that the
 /// assistant cannot be opened: the owner has to act first.
 fn is_retryable(code: RunErrorCode) -> bool {
     match code {
-        RunErrorCode::ToolError | RunErrorCode::Internal | RunErrorCode::ApprovalExpired => true,
+        RunErrorCode::ToolError
+        | RunErrorCode::OutputMismatch
+        | RunErrorCode::Internal
+        | RunErrorCode::ApprovalExpired => true,
         RunErrorCode::ModelError
         | RunErrorCode::ModelAuth
         | RunErrorCode::SandboxUnavailable
@@ -100,6 +124,7 @@ fn sentence(code: RunErrorCode) -> &'static str {
         RunErrorCode::MaxTurnsExceeded => {
             "The assistant took more turns than the service allows. Ask for less, or ask the owner for a higher limit."
         }
+        RunErrorCode::OutputMismatch => "The assistant gave no data that fits the schema.",
         RunErrorCode::BudgetReached => {
             "The run used up what the owner allows for it. Ask for less, or ask the owner for a higher budget."
         }

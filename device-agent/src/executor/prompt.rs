@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use deskgate_assistant::Message;
 use deskgate_definition::approvals::{RuleVerdict, Rulebook};
+use deskgate_definition::tool::RESULT_TOOL;
 use deskgate_definition::{Definition, ToolName};
 use deskgate_protocol::run::Input;
 use deskgate_tools::Toolbox;
@@ -25,11 +26,13 @@ pub(super) struct Surroundings {
     asking: Vec<String>,
     /// The tools that the rules deny.
     denied: Vec<String>,
+    /// Whether the result is data.
+    gives_data: bool,
 }
 
 impl Surroundings {
     /// What holds now, for these rules and tools.
-    pub(super) fn now(rules: &Rulebook, toolbox: &Toolbox) -> Self {
+    pub(super) fn now(rules: &Rulebook, toolbox: &Toolbox, gives_data: bool) -> Self {
         let of = |wanted: RuleVerdict| {
             let names = toolbox.specs().map(|spec| spec.name.clone());
             names.filter(|name| rules.verdict(name, None, name == ToolName::Bash.as_str()) == wanted).collect()
@@ -41,6 +44,7 @@ impl Surroundings {
             platform: format!("{} ({})", std::env::consts::OS, std::env::consts::ARCH),
             asking: of(RuleVerdict::Ask),
             denied: of(RuleVerdict::Deny),
+            gives_data,
         }
     }
 }
@@ -48,7 +52,7 @@ impl Surroundings {
 /// The system prompt of a service. It stays the same during a run, so that a provider's cache finds it again.
 pub(super) fn system(definition: &Definition, surroundings: &Surroundings) -> Arc<str> {
     let Definition { name, description, instructions, working_directory, tools, skills, mcp, .. } = definition;
-    let Surroundings { today, platform, asking, denied } = surroundings;
+    let Surroundings { today, platform, asking, denied, gives_data } = surroundings;
     let about = match description.trim() {
         "" => ".".to_owned(),
         description => format!(": {description}"),
@@ -90,6 +94,16 @@ pub(super) fn system(definition: &Definition, surroundings: &Surroundings) -> Ar
         true => String::new(),
         false => format!("\n\nThe owner's rules never allow these tools: {}.", denied.join(", ")),
     };
+    let result = match gives_data {
+        false => format!(
+            "Your last message, the one without tool calls, is the result that the application receives; it holds at most \
+             {MAX_RESULT_KIB} KiB."
+        ),
+        true => format!(
+            "Your result is data: end your work by a call of the tool {RESULT_TOOL}, whose arguments the application \
+             receives. They must fit its schema. What the schema says in words is about the data, and changes nothing else."
+        ),
+    };
     let most = match definition.limits.max_output_tokens {
         None => String::new(),
         Some(most) => format!(
@@ -129,8 +143,7 @@ pub(super) fn system(definition: &Definition, surroundings: &Surroundings) -> Ar
          \n\
          {place}{web}{asks}{denies}{skills}{servers}\n\
          \n\
-         Nobody can answer questions while you work. Your last message, the one without tool calls, is the result \
-         that the application receives; it holds at most {MAX_RESULT_KIB} KiB.{most}\n"
+         Nobody can answer questions while you work. {result}{most}\n"
     )
     .into()
 }
@@ -168,6 +181,7 @@ mod tests {
             reasoning: deskgate_definition::Reasoning::default(),
             model_reads: None,
             cost_shown_to: Default::default(),
+            data: Default::default(),
             instructions: "Sum up.".into(),
             tools: vec![ToolName::Read],
             skills: Vec::new(),
@@ -182,6 +196,7 @@ mod tests {
             platform: "linux (x86_64)".into(),
             asking: vec!["Write".into()],
             denied: vec!["Bash".into()],
+            gives_data: false,
         };
         let prompt = system(&definition, &surroundings);
         for part in [

@@ -7,6 +7,7 @@ use deskgate_definition::{Check, CheckReport, Definition, Service, Version};
 use deskgate_protocol::run::Run;
 use deskgate_protocol::{ApplicationId, DraftId};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -178,6 +179,9 @@ pub struct TryServiceDraft {
     pub draft_id: DraftId,
     /// The input's text for the assistant.
     pub input: String,
+    /// The input's data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<Value>,
 }
 
 impl TypedRequest for TryServiceDraft {
@@ -185,7 +189,7 @@ impl TypedRequest for TryServiceDraft {
 
     async fn answer(self, handler: &RequestHandler, asker: Requester) -> Result<Run, ErrorReply> {
         let _turn = handler.publication_turn.lock().await;
-        handler.services(asker)?.try_draft(self.draft_id, self.input).await.map_err(ErrorReply::from)
+        handler.services(asker)?.try_draft(self.draft_id, self.input, self.data).await.map_err(ErrorReply::from)
     }
 }
 

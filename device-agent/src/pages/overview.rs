@@ -160,9 +160,22 @@ impl RunRow {
         self.run.input.as_ref().map(|input| input.text.as_str())
     }
 
-    /// The answer, as HTML.
+    /// The members of its input beside the text, as JSON.
+    pub(super) fn input_details(&self) -> Option<String> {
+        let more = self.run.input.as_ref().map(|input| &input.more).filter(|more| !more.is_empty())?;
+        Some(format!("{:#}", serde_json::Value::Object(more.clone())))
+    }
+
+    /// The answer, as HTML. What was said beside data stands among the messages.
     pub(super) fn result(&self) -> Option<String> {
-        self.run.result.as_ref().map(|result| markdown::html(&result.text))
+        let result = self.run.result.as_ref().filter(|result| result.data.is_none())?;
+        Some(markdown::html(&result.text))
+    }
+
+    /// The answer's data, as JSON.
+    pub(super) fn data(&self) -> Option<String> {
+        let data = self.run.result.as_ref()?.data.as_ref()?;
+        Some(format!("{data:#}"))
     }
 
     /// What its caller is told about its failure.

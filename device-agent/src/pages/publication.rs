@@ -76,9 +76,22 @@ pub(super) async fn try_out(
     let input = fields.get("input").replace("\r\n", "\n");
     let of = fields.get("of").to_owned();
     let published = service.published.as_ref().and(service.endpoint_id).filter(|_| of == trial::OF_PUBLISHED);
+    let data = match fields.filled("data").map(|text| serde_json::from_str(&text)).transpose() {
+        Ok(data) => data,
+        Err(error) => {
+            let mut draft =
+                ServiceEditor { untried: Some(format!("The data is not JSON: {error}")), ..ServiceEditor::of(service) };
+            draft.fields.0.extend([
+                ("input".to_owned(), input),
+                ("data".to_owned(), fields.get("data").to_owned()),
+                ("of".to_owned(), of),
+            ]);
+            return draft.show(&pages, &visitor).await;
+        }
+    };
     let asked = match published {
-        Some(endpoint_id) => pages.handler().manage(TryEndpoint { endpoint_id, input: input.clone() }).await,
-        None => pages.handler().request(TryServiceDraft { draft_id, input: input.clone() }).await,
+        Some(endpoint_id) => pages.handler().manage(TryEndpoint { endpoint_id, input: input.clone(), data }).await,
+        None => pages.handler().request(TryServiceDraft { draft_id, input: input.clone(), data }).await,
     };
     match asked {
         Ok(run) => {

@@ -142,6 +142,12 @@ impl ServicePage {
         self.service.as_ref().is_some_and(|service| service.stage() == ServiceStage::Checked)
     }
 
+    /// Whether its input has data: by its schema, or because some was written.
+    fn takes_data(&self) -> bool {
+        let has_schema = self.service.as_ref().is_some_and(|service| service.draft.data.input_schema.is_some());
+        has_schema || !self.fields.get("data").is_empty()
+    }
+
     /// Whether the draft has still to be checked.
     fn draft_is_unchecked(&self) -> bool {
         self.service.as_ref().is_some_and(|service| service.stage() == ServiceStage::Draft)

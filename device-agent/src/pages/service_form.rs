@@ -8,16 +8,27 @@ use std::path::{Path, PathBuf};
 use deskgate_definition::approvals::{OnDenial, Rule, RuleAction};
 use deskgate_definition::{
     ApprovalPolicy, Budget, Definition, FieldError, InvalidDefinition, McpServer, MicroUsd, Network, Provider,
-    Reasoning, RunLimits, Skill, ToolName,
+    Reasoning, RunLimits, Skill, ToolName, TypedData,
 };
 use deskgate_protocol::secret::SecretKind;
+use serde_json::Value;
 
 use super::fields::FormFields;
 use crate::local::ConfiguredServer;
 
 /// The text fields into which a person may have pasted a secret.
-const TEXT_FIELDS: [&str; 8] =
-    ["name", "description", "working_directory", "model", "instructions", "rules", "protected", "skills"];
+const TEXT_FIELDS: [&str; 10] = [
+    "name",
+    "description",
+    "working_directory",
+    "model",
+    "instructions",
+    "rules",
+    "protected",
+    "skills",
+    "input_schema",
+    "output_schema",
+];
 /// Units of time that the form offers, with their seconds.
 pub(super) const TIME_UNITS: [(&str, u32); 4] = [("days", 86_400), ("hours", 3_600), ("minutes", 60), ("seconds", 1)];
 /// The tools that change files; their calls ask first unless a rule says otherwise.
@@ -73,6 +84,10 @@ pub(super) fn fields(definition: &Definition) -> FormFields {
         definition.skills.iter().map(|skill| skill.source.display().to_string()).collect::<Vec<_>>().join("\n"),
     );
     definition.mcp.iter().for_each(|server| set("mcp", server.name.clone()));
+    let schema = |schema: &Option<Value>| schema.as_ref().map(|schema| format!("{schema:#}")).unwrap_or_default();
+    set("input_schema", schema(&definition.data.input_schema));
+    set("output_schema", schema(&definition.data.output_schema));
+    set("caller_schema", if definition.data.caller_schema { "yes" } else { "no" }.to_owned());
     let limits = &definition.limits;
     set("max_turns", limits.max_turns.to_string());
     set("max_duration_s", limits.max_duration_s.to_string());
@@ -186,6 +201,7 @@ impl FormReader<'_> {
             skills: self.skills(),
             approvals: self.approvals(),
             protected: self.lines("protected"),
+            data: self.data(),
             limits: self.limits(&tools, &mcp),
             tools,
             mcp,
@@ -287,6 +303,24 @@ impl FormReader<'_> {
         ApprovalPolicy { rules: in_order_of(&self.before.approvals.rules, rules), expiry_s, on_denial }
     }
 
+    fn data(&mut self) -> TypedData {
+        TypedData {
+            input_schema: self.schema("input_schema"),
+            output_schema: self.schema("output_schema"),
+            caller_schema: self.fields.get("caller_schema") != "no",
+        }
+    }
+
+    fn schema(&mut self, name: &str) -> Option<Value> {
+        match serde_json::from_str(&self.fields.filled(name)?) {
+            Ok(schema) => Some(schema),
+            Err(error) => {
+                self.wrong.push(wrong("data", format!("{name}: it is not JSON: {error}")));
+                None
+            }
+        }
+    }
+
     fn limits(&mut self, tools: &[ToolName], mcp: &[McpServer]) -> RunLimits {
         RunLimits {
             max_turns: self.number("limits", "model calls in one run", "max_turns"),
@@ -349,6 +383,7 @@ mod tests {
             reasoning: Default::default(),
             model_reads: None,
             cost_shown_to: Default::default(),
+            data: Default::default(),
             instructions: "One.\n\nTwo.\n".to_owned(),
             tools: vec![ToolName::Bash, ToolName::Fetch, ToolName::Read, ToolName::Write],
             skills: vec![skill],

@@ -318,6 +318,7 @@ mod tests {
             reasoning: Default::default(),
             model_reads: None,
             cost_shown_to: Default::default(),
+            data: Default::default(),
             instructions: "Answer.".to_owned(),
             tools: ToolName::WORKSPACE_TOOLS.to_vec(),
             skills: Vec::new(),

@@ -87,8 +87,9 @@ impl GatewayClient for FakeGateway {
                     }
                     known => {
                         assert_eq!(request.version, known.map_or(1, |known| known.version + 1));
-                        let PublishEndpoint { app_id, endpoint_id, version, name, description, definition_sha256 } =
-                            request;
+                        let PublishEndpoint {
+                            app_id, endpoint_id, version, name, description, definition_sha256, ..
+                        } = request;
                         let published_at = Timestamp::now();
                         state.published.retain(|one| one.endpoint_id != endpoint_id);
                         let one = PublishedEndpoint {
@@ -157,6 +158,7 @@ impl TestServices {
             reasoning: Default::default(),
             model_reads: None,
             cost_shown_to: Default::default(),
+            data: Default::default(),
             instructions: instructions.to_owned(),
             tools: ToolName::WORKSPACE_TOOLS.to_vec(),
             skills: Vec::new(),
@@ -284,7 +286,7 @@ async fn a_checked_draft_is_tried_and_changes_nothing_of_what_is_published() {
     let handler = TestServices::new().await;
     let service = handler.handler.create(ApplicationId::new(), handler.definition("First.")).await.expect("saved");
     let id = service.draft_id;
-    let ask = || handler.handler.try_draft(id, "Which letters?".to_owned());
+    let ask = || handler.handler.try_draft(id, "Which letters?".to_owned(), None);
     assert!(matches!(ask().await, Err(Error::NotChecked(_))));
     handler.handler.check(id).await.expect("checked");
     let first = ask().await.expect("tried");

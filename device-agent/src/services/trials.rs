@@ -5,6 +5,8 @@ use deskgate_protocol::ids::DraftId;
 use deskgate_protocol::management::{ManagementErrorCode, ShowRun, TryDraft};
 use deskgate_protocol::run::{Input, Run};
 
+use serde_json::Value;
+
 use super::{CallError, Error, GatewayClient, ServiceManager};
 
 impl<G: GatewayClient> ServiceManager<G> {
@@ -14,11 +16,12 @@ impl<G: GatewayClient> ServiceManager<G> {
     /// # Errors
     /// The draft is not checked, a check failed, its last test run has not ended, there is no such service, or the gateway or the
     /// database failed.
-    pub async fn try_draft(&self, draft_id: DraftId, text: String) -> Result<Run, Error> {
+    pub async fn try_draft(&self, draft_id: DraftId, text: String, data: Option<Value>) -> Result<Run, Error> {
         let service = self.show(draft_id).await?;
         let report = passed(&service)?;
         self.await_last_trial(&service).await?;
-        let input = Input { text: text.clone(), more: serde_json::Map::new() };
+        let more = data.clone().map(|data| ("data".to_owned(), data));
+        let input = Input { text: text.clone(), more: more.into_iter().collect() };
         let prepared = self.store.prepare_trial(draft_id, &service.draft, report, &input).await?;
         let trial = prepared.ok_or(Error::NotFound(draft_id))?;
         let request = TryDraft {
@@ -27,6 +30,8 @@ impl<G: GatewayClient> ServiceManager<G> {
             name: service.draft.name.clone(),
             definition_sha256: trial.digest,
             input: text,
+            data,
+            output: service.draft.data.output().map(Box::new),
         };
         let run = self.gateway.call(request).await?;
         // Its offer may have been faster.

@@ -9,7 +9,7 @@ use deskgate::link::{Link, RetryPolicy};
 use deskgate_protocol::RunId;
 use deskgate_protocol::control::DeviceEvent;
 use deskgate_protocol::receipt::jws::ReceiptSigner;
-use deskgate_protocol::run::{Effects, FinishReason, Outcome, RunResult, Usage};
+use deskgate_protocol::run::{Effects, Outcome, RunResult, Usage};
 use deskgate_store::Store;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -67,7 +67,7 @@ impl TestExecutor {
                     stop.cancelled().await;
                     return Outcome::Cancelled { effects: Effects::None, usage: Usage::default() };
                 }
-                let result = RunResult { text: "done".to_owned(), finish_reason: FinishReason::Completed };
+                let result = RunResult::completed("done");
                 Outcome::Succeeded { result, usage: Usage::default() }
             })
         })

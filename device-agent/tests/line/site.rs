@@ -71,6 +71,7 @@ impl LineSite {
             reasoning: Default::default(),
             model_reads: None,
             cost_shown_to: Default::default(),
+            data: Default::default(),
             instructions: "Answer.".to_owned(),
             tools: Vec::new(),
             skills: Vec::new(),

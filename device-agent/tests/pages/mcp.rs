@@ -35,6 +35,7 @@ pub(crate) async fn pinned_to(room: &PagesFixture, list: &StoredToolList) -> Dra
         reasoning: Default::default(),
         model_reads: None,
         cost_shown_to: Default::default(),
+        data: Default::default(),
         instructions: "Answer.".to_owned(),
         tools: Vec::new(),
         skills: Vec::new(),

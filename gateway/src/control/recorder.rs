@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use deskgate_protocol::control::{GatewayFrame, RevokeCode};
 use deskgate_protocol::operation::OutcomeCode;
+use deskgate_protocol::run::Outcome;
 use deskgate_protocol::{OperationId, RunId};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::service::ControlService;
+use crate::domain::typed_data;
 use crate::store::attempts::{AttemptRecord, AttemptUpdate, RecordOutcome};
 use crate::store::leases::SessionKey;
 
@@ -167,10 +169,22 @@ async fn write(
     records: Vec<AttemptRecord>,
     kept: &mut ReofferQueue,
 ) -> Result<Vec<GatewayFrame>, RecorderError> {
-    let records: Arc<[_]> = records.into();
+    let mut checked = Vec::with_capacity(records.len());
+    for record in records {
+        checked.push(match has_data(&record) {
+            true => check_data(service, session, record).await?,
+            false => record,
+        });
+    }
+    let records: Arc<[_]> = checked.into();
     let mut answers = Vec::new();
     for (record, result) in records.iter().zip(commit(service, session, &records).await?) {
         match result {
+            // It has an output, and the device says nothing of data.
+            RecordOutcome::Unchecked => {
+                let record = check_data(service, session, record.clone()).await?;
+                answers.extend(Box::pin(write(service, session, vec![record], kept)).await?);
+            }
             RecordOutcome::Replaced => return Err(RecorderError::Replaced),
             RecordOutcome::Gap => return Err(RecorderError::Gap(record.run_id)),
             RecordOutcome::Kept => kept.0.push_back((Instant::now() + service.clocks.offer, record.run_id)),
@@ -182,6 +196,27 @@ async fn write(
         }
     }
     Ok(answers)
+}
+
+fn has_data(record: &AttemptRecord) -> bool {
+    matches!(&record.what, AttemptUpdate::End { outcome: Outcome::Succeeded { result, .. }, .. } if result.data.is_some())
+}
+
+/// Checks the data of a result. What does not fit ends its run in a failure, which the device signed nothing of.
+async fn check_data(
+    service: &ControlService,
+    session: SessionKey,
+    record: AttemptRecord,
+) -> Result<AttemptRecord, RecorderError> {
+    let AttemptRecord { run_id, attempt, what } = record;
+    let AttemptUpdate::End { seq, outcome, receipt, .. } = what else {
+        return Ok(AttemptRecord { run_id, attempt, what });
+    };
+    let state = outcome.state();
+    let outcome = typed_data::check_outcome(&service.store, session.device_id, run_id, outcome).await;
+    let outcome = outcome.map_err(|_| RecorderError::StoreUnavailable)?;
+    let receipt = receipt.filter(|_| outcome.state() == state);
+    Ok(AttemptRecord { run_id, attempt, what: AttemptUpdate::End { seq, outcome, is_checked: true, receipt } })
 }
 
 async fn commit(

@@ -222,7 +222,11 @@ impl DeviceSession<'_> {
             DeviceFrame::Finish { run_id, attempt, seq, outcome, receipt } => {
                 self.reported.forget(run_id);
                 let receipt = self.plausible(run_id, receipt);
-                self.report(AttemptRecord { run_id, attempt, what: AttemptUpdate::End { seq, outcome, receipt } })
+                self.report(AttemptRecord {
+                    run_id,
+                    attempt,
+                    what: AttemptUpdate::End { seq, outcome, is_checked: false, receipt },
+                })
             }
             DeviceFrame::Reconciled { run_id, attempt } => {
                 self.report(AttemptRecord { run_id, attempt, what: AttemptUpdate::RunAgain })

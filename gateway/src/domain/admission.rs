@@ -10,13 +10,14 @@ use std::time::{Duration, Instant};
 
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::management::Scope;
-use deskgate_protocol::run::{Input, Run, RunLinks, RunState, StateReasonCode};
+use deskgate_protocol::run::{Input, Output, Run, RunLinks, RunState, StateReasonCode};
 use deskgate_protocol::{ApplicationId, EndpointId, RunId};
 
 use super::CallerLimits;
 use super::access::Caller;
 use super::refusal::{PriorResult, Refusal};
 use super::runs::{visible_run, visible_state, without_outcome};
+use super::typed_data;
 use crate::store::Store;
 use crate::store::admissions::{AcceptedRun, Admission, Admissions, Submission};
 
@@ -38,6 +39,8 @@ pub struct RunRequest {
     pub input: Input,
     /// The same as JSON text.
     pub input_json: String,
+    /// The data that the result is to have, by a schema that can be used.
+    pub output: Option<Output>,
     /// The caller's labels.
     pub metadata: BTreeMap<String, String>,
     /// Seconds it may wait for a start.
@@ -85,25 +88,49 @@ impl AdmissionService {
         let identity = identity(caller, "POST runs", &request.endpoint_id.to_string(), &request.idempotency_key);
         let no_room = self.no_room(caller).await?;
         let submission = submission(caller.into(), run_id, identity, &mut request, no_room.is_none())?;
-        match self.admissions.admit(submission).await? {
-            Admission::Accepted(accepted) => {
+        match self.decide(submission, &request.input, no_room).await? {
+            Decision::Accepted(accepted) => {
                 Ok(AdmittedRun { run: self.accepted(caller.app_id(), run_id, request, accepted), replayed: false })
             }
-            Admission::Known { run_id, fingerprint } => {
+            Decision::Known { run_id, fingerprint } => {
                 self.replay(caller, run_id, fingerprint == request.fingerprint).await
             }
-            Admission::NoSuchEndpoint => Err(Refusal::NotFound),
-            Admission::Disabled => Err(Refusal::ApplicationDisabled),
-            Admission::Paused => Err(Refusal::AccessPaused),
-            Admission::ServiceDisabled => Err(Refusal::ServiceDisabled),
-            Admission::QueueFull => Err(no_room.unwrap_or_else(|| self.waiting.full())),
         }
     }
 
+    /// Whether a submission becomes a run. Its data is checked by the schema of the version that is published at the moment of
+    /// acceptance.
+    async fn decide(
+        &self,
+        submission: Submission,
+        input: &Input,
+        no_room: Option<Refusal>,
+    ) -> Result<Decision, Refusal> {
+        let mut submission = Arc::new(submission);
+        for _ in 0..MAX_VERSIONS_CHECKED {
+            let unchecked = match self.admissions.admit(Arc::clone(&submission)).await? {
+                Admission::Accepted(accepted) => return Ok(Decision::Accepted(accepted)),
+                Admission::Known { run_id, fingerprint } => return Ok(Decision::Known { run_id, fingerprint }),
+                Admission::NoSuchEndpoint => return Err(Refusal::NotFound),
+                Admission::Disabled => return Err(Refusal::ApplicationDisabled),
+                Admission::Paused => return Err(Refusal::AccessPaused),
+                Admission::ServiceDisabled => return Err(Refusal::ServiceDisabled),
+                Admission::QueueFull => return Err(no_room.unwrap_or_else(|| self.waiting.full())),
+                Admission::OutputNotTaken => return Err(typed_data::output_not_taken()),
+                Admission::Unchecked(schema) => schema,
+            };
+            let checked_version = Some(unchecked.version);
+            typed_data::check_input(unchecked, input.data()).await?;
+            submission = Arc::new(Submission { checked_version, ..Arc::unwrap_or_clone(submission) });
+        }
+        Err(typed_data::kept_changing())
+    }
+
     /// Admits a run that the owner of an application's service requests, of a draft or of the published version. It passes the same
-    /// checks as callers' runs: the service, access, the queue. Every request is another run.
+    /// checks as callers' runs: the service, access, the queue, its data. Every request is another run.
     ///
     /// # Errors
+    /// [`Refusal::Invalid`]: its data does not fit the service's schema.
     /// [`Refusal::NotFound`]: the application has no such published service. [`Refusal::ApplicationDisabled`]: the
     /// application was disabled. [`Refusal::AccessPaused`]: access is paused. [`Refusal::ServiceDisabled`]: the service
     /// is disabled. [`Refusal::QueueFull`]: too many of the
@@ -120,15 +147,10 @@ impl AdmissionService {
         let room = self.waiting.has_room(app_id).await?;
         let whose = Principal { app_id, subject: OWNER_SUBJECT };
         let submission = Submission { draft, ..submission(whose, run_id, identity, &mut request, room)? };
-        match self.admissions.admit(submission).await? {
-            Admission::Accepted(accepted) => Ok(self.accepted(app_id, run_id, request, accepted)),
-            Admission::NoSuchEndpoint => Err(Refusal::NotFound),
-            Admission::Disabled => Err(Refusal::ApplicationDisabled),
-            Admission::Paused => Err(Refusal::AccessPaused),
-            Admission::ServiceDisabled => Err(Refusal::ServiceDisabled),
-            Admission::QueueFull => Err(self.waiting.full()),
+        match self.decide(submission, &request.input, None).await? {
+            Decision::Accepted(accepted) => Ok(self.accepted(app_id, run_id, request, accepted)),
             // A fresh identity is never known.
-            Admission::Known { .. } => Err(Refusal::Internal),
+            Decision::Known { .. } => Err(Refusal::Internal),
         }
     }
 
@@ -144,14 +166,9 @@ impl AdmissionService {
         let run_id = RunId::new();
         let no_room = self.no_room_for(whose.app_id, within_rate, Refusal::TooManyEvents).await?;
         let submission = submission(whose, run_id, identity, &mut request, no_room.is_none())?;
-        match self.admissions.admit(submission).await? {
-            Admission::Accepted(accepted) => Ok((self.accepted(whose.app_id, run_id, request, accepted).run_id, false)),
-            Admission::Known { run_id, .. } => Ok((run_id, true)),
-            Admission::NoSuchEndpoint => Err(Refusal::NotFound),
-            Admission::Disabled => Err(Refusal::ApplicationDisabled),
-            Admission::Paused => Err(Refusal::AccessPaused),
-            Admission::ServiceDisabled => Err(Refusal::ServiceDisabled),
-            Admission::QueueFull => Err(no_room.unwrap_or_else(|| self.waiting.full())),
+        match self.decide(submission, &request.input, no_room).await? {
+            Decision::Accepted(accepted) => Ok((self.accepted(whose.app_id, run_id, request, accepted).run_id, false)),
+            Decision::Known { run_id, .. } => Ok((run_id, true)),
         }
     }
 
@@ -193,6 +210,17 @@ impl AdmissionService {
     }
 }
 
+/// What was decided about a submission that was not refused.
+enum Decision {
+    /// It is a run.
+    Accepted(AcceptedRun),
+    /// It made a run before, by a body of this digest.
+    Known { run_id: RunId, fingerprint: Sha256Digest },
+}
+
+/// How many versions of a service an input is checked by, if others are published meanwhile.
+pub(super) const MAX_VERSIONS_CHECKED: usize = 3;
+
 /// The subject of the owner's own runs.
 const OWNER_SUBJECT: &str = "owner";
 
@@ -229,6 +257,8 @@ pub(super) fn submission(
         fingerprint: request.fingerprint,
         draft: None,
         input: std::mem::take(&mut request.input_json),
+        output: request.output.as_ref().map(serde_json::to_string).transpose().map_err(|_| Refusal::Internal)?,
+        checked_version: None,
         metadata: serde_json::to_string(&request.metadata).map_err(|_| Refusal::Internal)?,
         queue_ttl_s: seconds(request.queue_ttl_s),
         max_duration_s: seconds(request.max_duration_s),
@@ -271,6 +301,7 @@ pub(super) fn new_run(run_id: RunId, request: RunRequest, accepted: AcceptedRun)
         state_reason: reason.map(StateReasonCode::reason),
         attempt: 0,
         input: Some(request.input),
+        output: request.output.or(accepted.service_output),
         result: None,
         error: None,
         stop: None,

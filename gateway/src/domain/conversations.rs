@@ -2,13 +2,16 @@
 
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::conversation::Conversation;
-use deskgate_protocol::run::Run;
+use deskgate_protocol::run::{Input, Run};
 use deskgate_protocol::{ConversationId, EndpointId, RunId};
 
 use super::access::Caller;
-use super::admission::{AdmissionService, AdmittedRun, RunRequest, identity, new_run, submission};
+use super::admission::{
+    AdmissionService, AdmittedRun, MAX_VERSIONS_CHECKED, RunRequest, identity, new_run, submission,
+};
 use super::refusal::Refusal;
 use super::runs::visible_run;
+use super::typed_data;
 use crate::store::conversations::{ConversationOpening, ConversationQuery, OpeningOutcome};
 use crate::store::messages::{Message, MessageAdmission};
 use crate::store::requests;
@@ -169,7 +172,8 @@ impl AdmissionService {
         let identity = identity(caller, "POST messages", &conversation_id.to_string(), &request.idempotency_key);
         let no_room = self.no_room(caller).await?;
         let submission = submission(caller.into(), run_id, identity, &mut request, no_room.is_none())?;
-        match self.store.admit_message(&Message { submission, conversation_id, expected_generation }).await? {
+        let message = Message { submission, conversation_id, expected_generation };
+        match self.admit_message(message, &request.input).await? {
             MessageAdmission::Accepted(accepted) => {
                 self.waiting.one_more(caller.app_id());
                 tracing::info!(%run_id, %conversation_id, app_id = %caller.app_id(), "message accepted");
@@ -191,6 +195,20 @@ impl AdmissionService {
                 Err(Refusal::ConversationBusy { active_run_id, operation_id })
             }
             MessageAdmission::QueueFull => Err(no_room.unwrap_or_else(|| self.waiting.full())),
+            MessageAdmission::OutputNotTaken => Err(typed_data::output_not_taken()),
+            MessageAdmission::Unchecked(_) => Err(typed_data::kept_changing()),
         }
+    }
+
+    /// Admits a message, whose data is checked by the schema of the version that is published at the moment of acceptance.
+    pub(super) async fn admit_message(&self, mut message: Message, input: &Input) -> Result<MessageAdmission, Refusal> {
+        let mut said = self.store.admit_message(&message).await?;
+        for _ in 1..MAX_VERSIONS_CHECKED {
+            let MessageAdmission::Unchecked(unchecked) = said else { break };
+            message.submission.checked_version = Some(unchecked.version);
+            typed_data::check_input(unchecked, input.data()).await?;
+            said = self.store.admit_message(&message).await?;
+        }
+        Ok(said)
     }
 }

@@ -13,6 +13,7 @@
 //! | [`run_list`] | which runs a list shows |
 //! | [`events`] | what a stream of a run's events shows, from where, and until when |
 //! | [`feeds`] | one reader for all open streams |
+//! | [`typed_data`] | whether schemas can be used, and data fits them |
 //! | [`quota`] | how many of a kind may be there at once |
 //! | `samples` | events of runs that never existed, for trying receivers |
 //! | [`trial`] | who is sent a stream that shows whether a proxy holds events back |
@@ -52,6 +53,7 @@ pub mod run_list;
 pub mod runs;
 mod samples;
 pub mod trial;
+pub mod typed_data;
 pub mod webhooks;
 
 use std::num::NonZeroU32;

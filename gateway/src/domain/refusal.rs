@@ -116,6 +116,9 @@ pub enum Refusal {
     /// Values that are not acceptable.
     #[error("{}", in_words(.0))]
     Invalid(Vec<Flaw>),
+    /// A schema that cannot be used.
+    #[error("The schema cannot be used: {}: {}.", .0.member(), .0.detail)]
+    SchemaUnsupported(Flaw),
     /// An event's signature is invalid, or the webhook does not exist. Both look alike.
     #[error("The signature is not valid for this address.")]
     SignatureInvalid,
@@ -183,6 +186,8 @@ fn in_words(flaws: &[Flaw]) -> String {
     let sentence = match first.code {
         "required" => format!("{member} is missing. It must be {detail}."),
         "wrong_type" | "number_not_exact" => format!("{member} must be {detail}."),
+        "schema_mismatch" => format!("{member} does not fit the service's schema: {detail}."),
+        "not_taken" => format!("{member} is not taken: {detail}."),
         "duplicate_member" => format!("{member} stands more than once in its object. Send it once."),
         _ => format!("{member} is out of range: {detail}."),
     };

@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 
 use deskgate_protocol::conversation::{Conversation, ConversationState};
 use deskgate_protocol::delivery::CallbackEvent;
-use deskgate_protocol::run::{
-    Effects, FinishReason, Input, Run, RunError, RunErrorCode, RunLinks, RunResult, RunState, Usage,
-};
+use deskgate_protocol::run::{Effects, Input, Run, RunError, RunErrorCode, RunLinks, RunResult, RunState, Usage};
 use deskgate_protocol::{ConversationId, EndpointId, RunId, Timestamp};
 use serde_json::json;
 
@@ -44,10 +42,7 @@ fn run(state: RunState) -> Run {
     let (run_id, now) = (RunId::new(), Timestamp::now());
     let started = !matches!(state, RunState::Queued | RunState::Expired);
     let ended = state.successors().is_empty();
-    let result = RunResult {
-        text: "Invoice 2026-118 is open: 1,240.00 EUR.".to_owned(),
-        finish_reason: FinishReason::Completed,
-    };
+    let result = RunResult::completed("Invoice 2026-118 is open: 1,240.00 EUR.");
     let error = RunError {
         code: RunErrorCode::ModelError,
         message: "The model did not answer.".to_owned(),
@@ -73,6 +68,7 @@ fn run(state: RunState) -> Run {
         state_reason: None,
         attempt: u32::from(started),
         input: Some(Input { text: "Which invoices are open?".to_owned(), more: serde_json::Map::new() }),
+        output: None,
         result: (state == RunState::Succeeded).then_some(result),
         error: (state == RunState::Failed).then_some(error),
         stop: None,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use deskgate_protocol::canonical::Sha256Digest;
-use deskgate_protocol::run::Input;
+use deskgate_protocol::run::{Input, MAX_OUTPUT_NAME_CHARS, Output, is_output_name};
 use serde_json::{Map, Value};
 
 use super::error::Error;
@@ -12,6 +12,7 @@ use crate::domain::admission::{DEFAULT_DURATION_S, DEFAULT_QUEUE_TTL_S};
 use crate::domain::body_quota::MAX_BODY_BYTES;
 pub(super) use crate::domain::body_quota::MAX_TEXT_BYTES;
 use crate::domain::refusal::{Flaw, Refusal};
+use crate::domain::typed_data;
 
 pub(super) const MAX_QUEUE_TTL_S: u32 = 7 * 24 * 3600;
 pub(super) const MAX_DURATION_S: u32 = 24 * 3600;
@@ -27,6 +28,8 @@ pub(super) struct SubmissionBody {
     pub input: Input,
     /// The input as JSON text.
     pub input_json: String,
+    /// The data that the result is to have.
+    pub output: Option<Output>,
     /// The caller's labels.
     pub metadata: BTreeMap<String, String>,
     /// Seconds it may wait for a start.
@@ -38,7 +41,7 @@ pub(super) struct SubmissionBody {
 /// Reads and checks a submission.
 pub(super) async fn submission(incoming: &mut RequestBody<'_>) -> Result<SubmissionBody, Error> {
     let (fingerprint, members) = incoming.members(&SUBMISSION_MEMBERS).await?;
-    submitted(fingerprint, members, Vec::new())
+    submitted(fingerprint, members, Vec::new()).await
 }
 
 /// Reads and checks a message, and the generation it expects.
@@ -46,7 +49,7 @@ pub(super) async fn message(incoming: &mut RequestBody<'_>) -> Result<(Submissio
     let (fingerprint, mut members) = incoming.members(&MESSAGE_MEMBERS).await?;
     let mut flaws = Vec::new();
     let expected = generation(members.remove("expected_generation"), &mut flaws);
-    let submitted = submitted(fingerprint, members, flaws)?;
+    let submitted = submitted(fingerprint, members, flaws).await?;
     // Without one there was a flaw.
     Ok((submitted, expected.unwrap_or_default()))
 }
@@ -62,12 +65,13 @@ pub(super) fn generation(value: Option<Value>, flaws: &mut Vec<Flaw>) -> Option<
     generation
 }
 
-fn submitted(
+async fn submitted(
     fingerprint: Sha256Digest,
     mut members: Map<String, Value>,
     mut flaws: Vec<Flaw>,
 ) -> Result<SubmissionBody, Error> {
     let input = input(members.remove("input"), &mut flaws);
+    let output = output(members.remove("output"), &mut flaws);
     let metadata = metadata(members.remove("metadata"), &mut flaws);
     let mut seconds = |name: &str, default, most| match members.remove(name) {
         None => default,
@@ -80,7 +84,10 @@ fn submitted(
     let max_duration_s = seconds("max_duration_s", DEFAULT_DURATION_S, MAX_DURATION_S);
     match input {
         Some((input, input_json)) if flaws.is_empty() => {
-            Ok(SubmissionBody { fingerprint, input, input_json, metadata, queue_ttl_s, max_duration_s })
+            if let Some(output) = &output {
+                typed_data::check_schema(output.schema.clone(), "/output/schema").await?;
+            }
+            Ok(SubmissionBody { fingerprint, input, input_json, output, metadata, queue_ttl_s, max_duration_s })
         }
         _ => Err(Refusal::Invalid(flaws).into()),
     }
@@ -91,9 +98,10 @@ pub(super) const MAX_LABELS: usize = 16;
 pub(super) const MAX_LABEL_NAME_CHARS: usize = 64;
 pub(super) const MAX_LABEL_CHARS: usize = 512;
 
-pub(super) const SUBMISSION_MEMBERS: [&str; 4] = ["input", "metadata", "queue_ttl_s", "max_duration_s"];
-pub(super) const MESSAGE_MEMBERS: [&str; 5] =
-    ["expected_generation", "input", "metadata", "queue_ttl_s", "max_duration_s"];
+pub(super) const SUBMISSION_MEMBERS: [&str; 5] = ["input", "output", "metadata", "queue_ttl_s", "max_duration_s"];
+pub(super) const MESSAGE_MEMBERS: [&str; 6] =
+    ["expected_generation", "input", "output", "metadata", "queue_ttl_s", "max_duration_s"];
+pub(super) const OUTPUT_MEMBERS: [&str; 2] = ["name", "schema"];
 pub(super) const CONVERSATION_MEMBERS: [&str; 2] = ["endpoint_id", "conversation_key"];
 pub(super) const RESET_MEMBERS: [&str; 1] = ["expected_generation"];
 pub(super) const STOP_MEMBERS: [&str; 2] = ["expected_attempt", "reason"];
@@ -111,7 +119,7 @@ fn input(value: Option<Value>, flaws: &mut Vec<Flaw>) -> Option<(Input, String)>
             return None;
         }
     };
-    match more.remove("text") {
+    match more.shift_remove("text") {
         Some(Value::String(text)) if (1..=MAX_TEXT_BYTES).contains(&text.len()) => {
             let input = Input { text, more };
             // Numbers are reformatted when they are handed on, and may grow by that.
@@ -132,6 +140,40 @@ fn input(value: Option<Value>, flaws: &mut Vec<Flaw>) -> Option<(Input, String)>
         Some(_) => flaws.push(Flaw::new("/input/text", "wrong_type", "a string")),
     }
     None
+}
+
+/// The run's own output. Whether its schema can be used is found out later, as that may take a while.
+fn output(value: Option<Value>, flaws: &mut Vec<Flaw>) -> Option<Output> {
+    let detail = "an object with the members \"name\" and \"schema\"";
+    let mut members = match value? {
+        Value::Object(members) => members,
+        _ => {
+            flaws.push(Flaw::new("/output", "wrong_type", detail));
+            return None;
+        }
+    };
+    if let Some(unknown) = members.keys().find(|name| !OUTPUT_MEMBERS.contains(&name.as_str())) {
+        let pointer = format!("/output/{}", unknown.replace('~', "~0").replace('/', "~1"));
+        flaws.push(Flaw::new(pointer, "not_taken", format!("`output` is {detail}")));
+    }
+    let name = match members.remove("name") {
+        Some(Value::String(name)) if is_output_name(&name) => Some(name),
+        Some(Value::String(_)) => {
+            let detail = format!("1 to {MAX_OUTPUT_NAME_CHARS} of the characters a-z, A-Z, 0-9, _ and -");
+            flaws.push(Flaw::new("/output/name", "out_of_range", detail));
+            None
+        }
+        other => {
+            let code = if other.is_some() { "wrong_type" } else { "required" };
+            flaws.push(Flaw::new("/output/name", code, "a string"));
+            None
+        }
+    };
+    let Some(schema) = members.remove("schema") else {
+        flaws.push(Flaw::new("/output/schema", "required", "a JSON Schema, an object"));
+        return None;
+    };
+    name.map(|name| Output { name, schema })
 }
 
 fn metadata(value: Option<Value>, flaws: &mut Vec<Flaw>) -> BTreeMap<String, String> {

@@ -18,7 +18,7 @@ use crate::domain::body_quota::MAX_BODY_BYTES;
 use crate::domain::webhooks::reception::MAX_EVENT_BYTES;
 
 /// Features beyond the calls of the first version.
-const FEATURE_NAMES: [&str; 9] = [
+const FEATURE_NAMES: [&str; 10] = [
     "wait",
     "run_lists",
     "idempotency_key_lookup",
@@ -28,6 +28,7 @@ const FEATURE_NAMES: [&str; 9] = [
     "control_operations",
     "deliveries",
     "webhooks",
+    "typed_data",
 ];
 
 /// What this gateway can do.
@@ -66,6 +67,14 @@ struct Limits {
     body_bytes_per_key: usize,
     /// Bytes of `input.text`.
     input_text_bytes: usize,
+    /// Bytes of `result.data`.
+    data_bytes: usize,
+    /// Bytes of a schema.
+    schema_bytes: usize,
+    /// How deep a schema may be nested.
+    schema_depth: usize,
+    /// Properties that a schema may have.
+    schema_properties: usize,
     /// Bytes of a body.
     body_bytes: usize,
     /// Bytes of an event that a webhook receives.
@@ -127,6 +136,10 @@ pub(super) fn capabilities(limits: &crate::domain::CallerLimits, listener: &serv
             bodies_per_key: limits.bodies_per_key,
             body_bytes_per_key: limits.body_bytes_per_key,
             input_text_bytes: body::MAX_TEXT_BYTES,
+            data_bytes: deskgate_schema::MAX_DATA_BYTES,
+            schema_bytes: deskgate_schema::MAX_SCHEMA_BYTES,
+            schema_depth: deskgate_schema::MAX_DEPTH,
+            schema_properties: deskgate_schema::MAX_PROPERTIES,
             body_bytes: MAX_BODY_BYTES,
             webhook_body_bytes: MAX_EVENT_BYTES,
             head_bytes: listener.head_bytes,

@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
 use super::problems::{Code, RetryAdvice};
-use crate::domain::refusal::{PriorResult, Refusal};
+use crate::domain::refusal::{Flaw, PriorResult, Refusal};
 
 /// A failed request's answer. `request_id` is filled in when the answer is sent.
 #[derive(Clone, Debug)]
@@ -161,6 +161,12 @@ impl Error {
     }
 }
 
+/// What is wrong, place by place.
+fn errors(flaws: &[Flaw]) -> Vec<Value> {
+    let error = |flaw: &Flaw| json!({ "pointer": flaw.pointer, "code": flaw.code, "detail": flaw.detail });
+    flaws.iter().map(error).collect()
+}
+
 impl From<Refusal> for Error {
     fn from(refusal: Refusal) -> Self {
         let detail = refusal.to_string();
@@ -202,13 +208,8 @@ impl From<Refusal> for Error {
             Refusal::TooManyBodies => new(Code::RateLimited),
             Refusal::TooManyStreams { .. } => new(Code::RateLimited),
             Refusal::InvalidCursor => new(Code::InvalidCursor),
-            Refusal::Invalid(flaws) => {
-                let errors: Vec<_> = flaws
-                    .iter()
-                    .map(|flaw| json!({ "pointer": flaw.pointer, "code": flaw.code, "detail": flaw.detail }))
-                    .collect();
-                new(Code::InvalidInput).with("errors", errors)
-            }
+            Refusal::Invalid(flaws) => new(Code::InvalidInput).with("errors", errors(&flaws)),
+            Refusal::SchemaUnsupported(flaw) => new(Code::SchemaUnsupported).with("errors", errors(&[flaw])),
             Refusal::SignatureInvalid => new(Code::SignatureInvalid),
             Refusal::EventNotJson => new(Code::MalformedJson),
             Refusal::MappingFailed { .. } => new(Code::MappingFailed),

@@ -31,7 +31,7 @@ refusals!(
     SubmitRefusals = COMMON_CODES,
     JSON_BODY_CODES,
     NEW_WORK_CODES,
-    &[Code::NotFound, Code::QueueFull, Code::AccessPaused]
+    &[Code::NotFound, Code::QueueFull, Code::AccessPaused, Code::SchemaUnsupported]
 );
 
 /// Submits a run.
@@ -89,6 +89,7 @@ pub(super) fn request(
         fingerprint: submitted.fingerprint,
         input: submitted.input,
         input_json: submitted.input_json,
+        output: submitted.output,
         metadata: submitted.metadata,
         queue_ttl_s: submitted.queue_ttl_s,
         max_duration_s: submitted.max_duration_s,

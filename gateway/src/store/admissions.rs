@@ -8,12 +8,15 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use deskgate_protocol::canonical::Sha256Digest;
+use deskgate_protocol::run::Output;
 use deskgate_protocol::service::DRAFT_VERSION;
 use deskgate_protocol::{ApplicationId, DeviceId, EndpointId, EventId, RunId, Timestamp};
+use serde_json::Value;
 use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio_postgres::Row;
 use tokio_util::sync::CancellationToken;
 
-use super::columns::{digest, word};
+use super::columns::{digest, json, word};
 use super::commit_limit::{CommitLimit, MAX_CONCURRENT_COMMITS};
 use super::counts::{ADD_COUNT_SQL, INSERT_COUNT_SQL};
 use super::deliveries::ACCEPTANCE_DESTINATIONS_SQL;
@@ -43,6 +46,10 @@ pub struct Submission {
     pub draft: Option<Sha256Digest>,
     /// The `input` object, as JSON text.
     pub input: String,
+    /// The run's own `output` object, as JSON text.
+    pub output: Option<String>,
+    /// The version of the service whose schema the input's data was found to fit.
+    pub checked_version: Option<u32>,
     /// The `metadata` object, as JSON text.
     pub metadata: String,
     /// Seconds it may wait for a start.
@@ -53,6 +60,12 @@ pub struct Submission {
     pub traceparent: Option<String>,
     /// Whether the application's queue may take more.
     pub queue_open: bool,
+}
+
+impl Submission {
+    pub(super) fn checked_version_column(&self) -> Option<i32> {
+        self.checked_version.map(|version| i32::try_from(version).unwrap_or(i32::MAX))
+    }
 }
 
 /// The outcome of a submission.
@@ -77,10 +90,38 @@ pub enum Admission {
     ServiceDisabled,
     /// The application's queue is full.
     QueueFull,
+    /// The service takes no schema of a run.
+    OutputNotTaken,
+    /// The service has a schema of inputs, and the input was not checked by it.
+    Unchecked(InputSchema),
 }
 
+/// The schema of inputs of a service's version.
+#[derive(Clone, Debug)]
+pub struct InputSchema {
+    /// The version.
+    pub version: u32,
+    /// The schema.
+    pub schema: Value,
+}
+
+impl InputSchema {
+    /// The one that stands in the columns `input_schema` and `version`, as text; `None`: there is nothing to check.
+    pub(super) fn of(row: &Row) -> Result<Option<Self>, Error> {
+        let Some(text) = row.try_get::<_, Option<String>>("input_schema")? else { return Ok(None) };
+        let version = row.try_get::<_, i32>("version")?.unsigned_abs();
+        Ok(Some(Self { version, schema: serde_json::from_str(&text)? }))
+    }
+}
+
+/// The output that a run has by its service, `e`.
+pub(super) const SERVICE_OUTPUT_SQL: &str =
+    "CASE WHEN e.output_schema IS NOT NULL THEN json_build_object('name', 'result', 'schema', e.output_schema) END";
+/// Whether a service, `e`, takes a schema of a run.
+pub(super) const TAKES_OUTPUT_SQL: &str = "(e.caller_schema AND e.output_schema IS NULL)";
+
 /// The facts in the tables at the moment of acceptance.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct AcceptedRun {
     /// The time of acceptance.
     pub created_at: Timestamp,
@@ -92,9 +133,11 @@ pub struct AcceptedRun {
     pub device_id: DeviceId,
     /// The presence of that device.
     pub presence: Presence,
+    /// The output that the run has by its service.
+    pub service_output: Option<Output>,
 }
 
-type PendingSubmission = (Submission, oneshot::Sender<Result<Admission, Error>>);
+type PendingSubmission = (Arc<Submission>, oneshot::Sender<Result<Admission, Error>>);
 
 /// Submissions in one statement. More would only make each of them wait longer.
 const MAX_BATCH_SUBMISSIONS: usize = 256;
@@ -124,11 +167,11 @@ impl Admissions {
     ///
     /// # Errors
     /// The run may not be stored: the same submission may be tried again with the same identity.
-    pub async fn admit(&self, submission: Submission) -> Result<Admission, Error> {
+    pub async fn admit(&self, submission: impl Into<Arc<Submission>>) -> Result<Admission, Error> {
         let gone = || Error::Unavailable("the gateway is stopping".to_owned());
         let (reply, answer) = oneshot::channel();
         with_timeout(async {
-            self.queue.send((submission, reply)).await.map_err(|_| gone())?;
+            self.queue.send((submission.into(), reply)).await.map_err(|_| gone())?;
             answer.await.map_err(|_| gone())?
         })
         .await
@@ -174,7 +217,7 @@ async fn commit_for_ever(
 }
 
 impl Store {
-    async fn commit(&self, submissions: &[Submission]) -> Result<Vec<Admission>, Error> {
+    async fn commit(&self, submissions: &[Arc<Submission>]) -> Result<Vec<Admission>, Error> {
         let admissions = self.note(with_timeout(self.admit_all(submissions)).await)?;
         let devices: HashSet<DeviceId> = admissions
             .iter()
@@ -188,16 +231,18 @@ impl Store {
     }
 
     /// The look-ups are lateral: however many submissions there are, each is one step down an index.
-    async fn admit_all(&self, submissions: &[Submission]) -> Result<Vec<Admission>, Error> {
+    async fn admit_all(&self, submissions: &[Arc<Submission>]) -> Result<Vec<Admission>, Error> {
         let sql = format!(
             "-- admissions::admit_all
             WITH submitted AS (
                 SELECT s.*, k.run_id AS known_run_id, k.fingerprint AS known_fingerprint, t.*
                 FROM unnest(
                     $1::uuid[], $2::uuid[], $3::text[], $4::uuid[], $5::bytea[], $6::bytea[], $7::text[],
-                    $8::text[], $9::int[], $10::int[], $11::text[], $12::bool[], $13::uuid[], $14::bytea[])
+                    $8::text[], $9::int[], $10::int[], $11::text[], $12::bool[], $13::uuid[], $14::bytea[],
+                    $15::text[], $16::int[])
                 WITH ORDINALITY AS s(run_id, app_id, subject, endpoint_id, identity, fingerprint, input,
-                    metadata, queue_ttl_s, max_duration_s, traceparent, queue_open, event_id, draft, place)
+                    metadata, queue_ttl_s, max_duration_s, traceparent, queue_open, event_id, draft, output,
+                    checked_version, place)
                 LEFT JOIN LATERAL (
                     SELECT r.run_id, r.fingerprint FROM runs r WHERE r.identity = s.identity LIMIT 1) k ON true
                 LEFT JOIN LATERAL (
@@ -207,16 +252,22 @@ impl Store {
                         CASE WHEN s.draft IS NULL THEN {LIFE_SQL}
                             WHEN (SELECT p.state = 'active' FROM applications p WHERE p.app_id = e.app_id) THEN 'open'
                             ELSE 'closed' END AS life,
+                        s.output IS NULL OR s.draft IS NOT NULL OR {TAKES_OUTPUT_SQL} AS takes_output,
+                        -- What a draft takes and gives, its device alone knows.
+                        CASE WHEN s.draft IS NULL THEN {SERVICE_OUTPUT_SQL} END AS service_output,
+                        CASE WHEN s.draft IS NULL AND s.checked_version IS DISTINCT FROM e.version THEN e.input_schema
+                            END AS unchecked,
                         d.access_enabled, {PRESENCE_SQL} AS presence
                     FROM endpoints e JOIN devices d ON d.device_id = e.device_id AND d.revoked_at IS NULL
                     WHERE e.endpoint_id = s.endpoint_id AND e.app_id = s.app_id LIMIT 1) t ON true
             ), admitted AS (
                 INSERT INTO runs (run_id, app_id, subject, endpoint_id, endpoint_version, definition_sha256,
-                    device_id, identity, fingerprint, input, metadata, max_duration_s, traceparent, queue_expires_at)
+                    device_id, identity, fingerprint, input, output, metadata, max_duration_s, traceparent, queue_expires_at)
                 SELECT s.run_id, s.app_id, s.subject, s.endpoint_id, s.version, s.definition_sha256,
-                    s.device_id, s.identity, s.fingerprint, s.input::json, s.metadata::json, s.max_duration_s,
-                    s.traceparent, now() + make_interval(secs => s.queue_ttl_s)
+                    s.device_id, s.identity, s.fingerprint, s.input::json, coalesce(s.output::json, s.service_output),
+                    s.metadata::json, s.max_duration_s, s.traceparent, now() + make_interval(secs => s.queue_ttl_s)
                 FROM submitted s WHERE s.life = 'open' AND s.access_enabled AND s.queue_open AND s.known_run_id IS NULL
+                    AND s.takes_output AND s.unchecked IS NULL
                 ORDER BY s.place
                 ON CONFLICT (identity) DO NOTHING
                 RETURNING run_id, device_id, app_id, created_at, queue_expires_at
@@ -234,11 +285,12 @@ impl Store {
                 FROM admitted a JOIN submitted s USING (run_id) CROSS JOIN {ACCEPTANCE_DESTINATIONS_SQL}
             )
             SELECT s.known_run_id, s.known_fingerprint, s.access_enabled, s.version, s.device_id, s.presence,
-                a.created_at, a.queue_expires_at, s.life
+                a.created_at, a.queue_expires_at, s.life, s.takes_output, s.service_output,
+                CASE WHEN s.known_run_id IS NULL THEN s.unchecked::text END AS input_schema
             FROM submitted s LEFT JOIN admitted a ON a.run_id = s.run_id
             ORDER BY s.place"
         );
-        let column = |of: fn(&Submission) -> uuid::Uuid| submissions.iter().map(of).collect::<Vec<_>>();
+        let column = |of: fn(&Submission) -> uuid::Uuid| submissions.iter().map(|s| of(s)).collect::<Vec<_>>();
         let client = self.client().await?;
         let statement = client.prepare_cached(&sql).await?;
         crash::before("admissions::admit_all");
@@ -260,6 +312,8 @@ impl Store {
                     &submissions.iter().map(|s| s.queue_open).collect::<Vec<_>>(),
                     &column(|_| EventId::new().uuid()),
                     &submissions.iter().map(|s| s.draft.as_ref().map(|draft| draft.0.as_slice())).collect::<Vec<_>>(),
+                    &submissions.iter().map(|s| s.output.as_deref()).collect::<Vec<_>>(),
+                    &submissions.iter().map(|s| s.checked_version_column()).collect::<Vec<_>>(),
                 ],
             )
             .await?;
@@ -288,7 +342,7 @@ impl Store {
 }
 
 /// The statement's decision; `None` when a twin was faster.
-fn judged(row: &tokio_postgres::Row, submission: &Submission) -> Result<Option<Admission>, Error> {
+fn judged(row: &Row, submission: &Submission) -> Result<Option<Admission>, Error> {
     if let Some(run_id) = row.try_get::<_, Option<uuid::Uuid>>(0)? {
         return Ok(Some(Admission::Known { run_id: run_id.into(), fingerprint: digest(row.try_get(1)?)? }));
     }
@@ -305,6 +359,12 @@ fn judged(row: &tokio_postgres::Row, submission: &Submission) -> Result<Option<A
     if !submission.queue_open {
         return Ok(Some(Admission::QueueFull));
     }
+    if !row.try_get::<_, bool>("takes_output")? {
+        return Ok(Some(Admission::OutputNotTaken));
+    }
+    if let Some(schema) = InputSchema::of(row)? {
+        return Ok(Some(Admission::Unchecked(schema)));
+    }
     let Some(created_at) = row.try_get::<_, Option<jiff::Timestamp>>(6)? else {
         return Ok(None);
     };
@@ -314,5 +374,6 @@ fn judged(row: &tokio_postgres::Row, submission: &Submission) -> Result<Option<A
         endpoint_version: row.try_get::<_, i32>(3)?.unsigned_abs(),
         device_id: row.try_get::<_, uuid::Uuid>(4)?.into(),
         presence: word(row.try_get(5)?)?,
+        service_output: json(row, "service_output")?,
     })))
 }

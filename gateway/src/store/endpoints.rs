@@ -3,11 +3,13 @@
 use deskgate_protocol::management::{ActivityKind, PublishEndpoint, PublishedEndpoint, TryDraft};
 use deskgate_protocol::service::{DRAFT_VERSION, Endpoint, EndpointDevice};
 use deskgate_protocol::{ApplicationId, DeviceId};
+use serde_json::Value;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::activity::{ActivityEntry, Owner};
-use super::columns::word;
+use super::admissions::TAKES_OUTPUT_SQL;
+use super::columns::{json, word};
 use super::devices::{PRESENCE_SQL, Presence};
 use super::quotas::{Making, QuotaKind, QuotaReached};
 use super::{Error, Store};
@@ -71,12 +73,14 @@ impl Store {
                 -- Locked, so that whoever disables it closes this service too, or comes first.
                 SELECT app_id, device_id FROM applications
                 WHERE app_id = $3 AND device_id = $2 AND state = 'active' FOR SHARE)
-            INSERT INTO endpoints AS e (endpoint_id, app_id, device_id, name, description, version, definition_sha256)
-            SELECT $1, a.app_id, a.device_id, $4, $5, $6, $7 FROM a
+            INSERT INTO endpoints AS e (endpoint_id, app_id, device_id, name, description, version, definition_sha256,
+                input_schema, output_schema, caller_schema)
+            SELECT $1, a.app_id, a.device_id, $4, $5, $6, $7, $8::text::json, $9::text::json, $10 FROM a
             WHERE ($6 = 1 OR EXISTS (SELECT FROM endpoints o WHERE o.endpoint_id = $1))
                 AND NOT EXISTS (SELECT FROM endpoints o
                     WHERE o.app_id = $3 AND o.name = $4 AND o.endpoint_id <> $1 AND o.closed_at IS NULL)
             ON CONFLICT (endpoint_id) DO UPDATE SET name = $4, description = $5, version = $6, definition_sha256 = $7,
+                input_schema = $8::text::json, output_schema = $9::text::json, caller_schema = $10,
                 published_at = CASE WHEN e.version = $6 AND e.closed_at IS NULL THEN e.published_at ELSE now() END,
                 -- What was unpublished begins anew; what is disabled stays so.
                 disabled_at = CASE WHEN e.closed_at IS NULL THEN e.disabled_at END, closed_at = NULL, unpublished_at = NULL
@@ -85,7 +89,8 @@ impl Store {
             RETURNING {ENDPOINT_COLUMNS}, e.published_at = now() AS fresh"
         );
         let version = i32::try_from(wanted.version).unwrap_or(i32::MAX);
-        let params: [&(dyn ToSql + Sync); 7] = [
+        let text = |schema: &Option<Value>| schema.as_ref().map(Value::to_string);
+        let params: [&(dyn ToSql + Sync); 10] = [
             &wanted.endpoint_id.uuid(),
             &owner.device_id.uuid(),
             &wanted.app_id.uuid(),
@@ -93,6 +98,9 @@ impl Store {
             &wanted.description,
             &version,
             &wanted.definition_sha256.0.as_slice(),
+            &text(&wanted.data.input_schema),
+            &text(&wanted.data.output_schema),
+            &wanted.data.caller_schema,
         ];
         let published_now = |row: &Row| {
             let note = ActivityEntry {
@@ -184,7 +192,8 @@ impl Store {
     pub async fn enabled_endpoints(&self, app_id: ApplicationId) -> Result<Vec<Endpoint>, Error> {
         let sql = format!(
             "-- endpoints::enabled
-            SELECT e.endpoint_id, e.name, e.description, e.version, d.last_seen_at, {PRESENCE_SQL} AS presence
+            SELECT e.endpoint_id, e.name, e.description, e.version, e.input_schema, e.output_schema,
+                {TAKES_OUTPUT_SQL} AS caller_schema, d.last_seen_at, {PRESENCE_SQL} AS presence
             FROM endpoints e JOIN devices d USING (device_id)
             WHERE e.app_id = $1 AND {LIFE_SQL} = 'open' AND d.access_enabled AND d.revoked_at IS NULL ORDER BY e.endpoint_id"
         );
@@ -199,6 +208,9 @@ fn endpoint(row: &Row) -> Result<Endpoint, Error> {
         name: row.try_get("name")?,
         description: row.try_get("description")?,
         version: row.try_get::<_, i32>("version")?.unsigned_abs(),
+        input_schema: json(row, "input_schema")?,
+        output_schema: json(row, "output_schema")?,
+        caller_schema: row.try_get("caller_schema")?,
         device: EndpointDevice {
             connected: presence == Presence::Connected,
             last_seen_at: row.try_get::<_, Option<jiff::Timestamp>>("last_seen_at")?.map(Into::into),

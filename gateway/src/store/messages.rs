@@ -8,8 +8,8 @@ use deskgate_protocol::{ConversationId, EventId, OperationId, RunId};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
-use super::admissions::{AcceptedRun, Submission};
-use super::columns::{digest, word};
+use super::admissions::{AcceptedRun, InputSchema, SERVICE_OUTPUT_SQL, Submission, TAKES_OUTPUT_SQL};
+use super::columns::{digest, json, word};
 use super::counts::{ADD_COUNT_SQL, INSERT_COUNT_SQL};
 use super::deliveries::ACCEPTANCE_DESTINATIONS_SQL;
 use super::devices::PRESENCE_SQL;
@@ -63,6 +63,10 @@ pub enum MessageAdmission {
     },
     /// The application's queue is full.
     QueueFull,
+    /// The service takes no schema of a run.
+    OutputNotTaken,
+    /// The service has a schema of inputs, and the input was not checked by it.
+    Unchecked(InputSchema),
 }
 
 impl Store {
@@ -101,15 +105,17 @@ impl Store {
                 WHERE c.conversation_id = $2 AND c.app_id = $3 AND c.subject = $4 AND c.generation = $5
                     AND c.active_run_id IS NULL AND c.reset_operation_id IS NULL
                     AND e.endpoint_id = c.endpoint_id AND {LIFE_SQL} = 'open' AND d.access_enabled AND $6
+                    AND ($15::text IS NULL OR {TAKES_OUTPUT_SQL})
+                    AND (e.input_schema IS NULL OR $16::int = e.version)
                     AND NOT EXISTS (SELECT FROM runs k WHERE k.identity = $7)
                 RETURNING c.endpoint_id, e.version, e.definition_sha256, e.device_id, {PRESENCE_SQL} AS presence,
-                    c.updated_at AS moment
+                    {SERVICE_OUTPUT_SQL} AS service_output, c.updated_at AS moment
             ), admitted AS (
                 INSERT INTO runs (run_id, app_id, subject, endpoint_id, endpoint_version, definition_sha256, device_id,
-                    identity, fingerprint, input, metadata, max_duration_s, traceparent, queue_expires_at,
+                    identity, fingerprint, input, output, metadata, max_duration_s, traceparent, queue_expires_at,
                     conversation_id, generation, created_at)
                 SELECT $1, $3, $4, endpoint_id, version, definition_sha256, device_id,
-                    $7, $8, $9::text::json, $10::text::json, $11, $12, moment + make_interval(secs => $13::int),
+                    $7, $8, $9::text::json, coalesce($15::text::json, service_output), $10::text::json, $11, $12, moment + make_interval(secs => $13::int),
                     $2, $5, moment
                 FROM taken RETURNING device_id, app_id, created_at, queue_expires_at
             ), first_event AS (
@@ -122,12 +128,13 @@ impl Store {
                     event_at, traceparent)
                 SELECT new_delivery_id(), w.destination_id, s.app_id, $4, $14, $1, 1, 'run.accepted', s.created_at, $12
                 FROM admitted s CROSS JOIN {ACCEPTANCE_DESTINATIONS_SQL})
-            SELECT t.version, t.device_id, t.presence, a.created_at, a.queue_expires_at FROM taken t, admitted a"
+            SELECT t.version, t.device_id, t.presence, a.created_at, a.queue_expires_at, t.service_output
+            FROM taken t, admitted a"
         );
         let Message { submission: s, conversation_id, expected_generation } = message;
         let (identity, fingerprint) = (s.identity.0.as_slice(), s.fingerprint.0.as_slice());
         let generation = generation_column(*expected_generation);
-        let params: [&(dyn ToSql + Sync); 14] = [
+        let params: [&(dyn ToSql + Sync); 16] = [
             &s.run_id.uuid(),
             &conversation_id.uuid(),
             &s.app_id.uuid(),
@@ -142,6 +149,8 @@ impl Store {
             &s.traceparent,
             &s.queue_ttl_s,
             &EventId::new().uuid(),
+            &s.output,
+            &s.checked_version_column(),
         ];
         let client = self.client().await?;
         let statement = client.prepare_cached(&sql).await?;
@@ -163,6 +172,7 @@ impl Store {
             presence: word(row.try_get(2)?)?,
             created_at: row.try_get::<_, jiff::Timestamp>(3)?.into(),
             queue_expires_at: row.try_get::<_, jiff::Timestamp>(4)?.into(),
+            service_output: json(&row, "service_output")?,
         }))
     }
 
@@ -171,7 +181,8 @@ impl Store {
         let sql = format!(
             "-- messages::why_not
             SELECT k.run_id, k.fingerprint, d.access_enabled, c.generation, c.active_run_id, c.reset_operation_id,
-                {LIFE_SQL}
+                {LIFE_SQL}, $5::text IS NULL OR {TAKES_OUTPUT_SQL} AS takes_output, e.version,
+                CASE WHEN $6::int IS DISTINCT FROM e.version THEN e.input_schema::text END AS input_schema
             FROM (SELECT) request
             LEFT JOIN runs k ON k.identity = $4
             LEFT JOIN conversations c ON c.conversation_id = $1 AND c.app_id = $2 AND c.subject = $3
@@ -179,8 +190,14 @@ impl Store {
             LEFT JOIN devices d ON d.device_id = c.device_id AND d.revoked_at IS NULL"
         );
         let Message { submission: s, conversation_id, expected_generation } = message;
-        let params: [&(dyn ToSql + Sync); 4] =
-            [&conversation_id.uuid(), &s.app_id.uuid(), &s.subject, &s.identity.0.as_slice()];
+        let params: [&(dyn ToSql + Sync); 6] = [
+            &conversation_id.uuid(),
+            &s.app_id.uuid(),
+            &s.subject,
+            &s.identity.0.as_slice(),
+            &s.output,
+            &s.checked_version_column(),
+        ];
         let row = self.durable_one(&sql, &params).await?;
         if let Some(run_id) = row.try_get::<_, Option<uuid::Uuid>>(0)? {
             return Ok(Some(MessageAdmission::Known { run_id: run_id.into(), fingerprint: digest(row.try_get(1)?)? }));
@@ -202,8 +219,12 @@ impl Store {
             Some(MessageAdmission::OtherGeneration { current })
         } else if active_run_id.is_some() || operation_id.is_some() {
             Some(MessageAdmission::Busy { active_run_id, operation_id })
+        } else if !s.queue_open {
+            Some(MessageAdmission::QueueFull)
+        } else if !row.try_get::<_, bool>("takes_output")? {
+            Some(MessageAdmission::OutputNotTaken)
         } else {
-            (!s.queue_open).then_some(MessageAdmission::QueueFull)
+            InputSchema::of(&row)?.map(MessageAdmission::Unchecked)
         })
     }
 }

@@ -36,7 +36,7 @@ pub struct MessageQuery<'a> {
 }
 
 impl Store {
-    /// Deletes the input and the result of an ended run, what its events say in words, and what a webhook kept of the
+    /// Deletes the input, the output and the result of an ended run, what its events say in words, and what a webhook kept of the
     /// event that it was made from. The rest of the record stays.
     ///
     /// # Errors
@@ -54,7 +54,7 @@ impl Store {
                 WHERE run_id = $1 AND app_id = $2 AND subject = $3
                     AND (cardinality($4::uuid[]) = 0 OR endpoint_id = ANY($4)) FOR UPDATE
             ), emptied AS (
-                UPDATE runs SET input = '{\"text\":\"\"}', content_deleted_at = now(),
+                UPDATE runs SET input = '{\"text\":\"\"}', output = NULL, content_deleted_at = now(),
                     result = CASE WHEN result IS NOT NULL
                         THEN json_build_object('text', '', 'finish_reason', result->'finish_reason') END
                 WHERE run_id IN (SELECT run_id FROM found WHERE ended) AND content_deleted_at IS NULL RETURNING run_id
@@ -90,7 +90,8 @@ impl Store {
             SELECT r.*, NULL::bigint AS queue_position, {PRESENCE_SQL} AS presence FROM (
                 SELECT *, sum(bytes) OVER newest_first AS total, row_number() OVER newest_first AS place,
                     count(*) OVER () AS found FROM (
-                    SELECT *, octet_length(input::text) + coalesce(octet_length(result::text), 0) AS bytes
+                    SELECT *, octet_length(input::text) + coalesce(octet_length(result::text), 0)
+                        + coalesce(octet_length(output::text), 0) AS bytes
                     FROM runs WHERE conversation_id = $1 AND app_id = $2 AND subject = $3
                         AND (created_at, run_id) < ($4, $5) AND ($6::integer IS NULL OR generation = $6)
                     ORDER BY created_at DESC, run_id DESC LIMIT $7) newest

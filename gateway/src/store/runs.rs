@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use deskgate_protocol::management::{MESSAGE_TEXT_CHARS, OwnConversation};
 use deskgate_protocol::operation::Stop;
-use deskgate_protocol::run::{Phase, Run, RunLinks, RunState};
+use deskgate_protocol::run::{Output, Phase, Run, RunLinks, RunState};
 use deskgate_protocol::{ApplicationId, DeviceId, RunId, Timestamp};
 use tokio_postgres::Row;
 
@@ -17,7 +17,7 @@ use super::{Error, Store};
 /// The columns of a record without input and result, which may be a megabyte each, and without its receipt.
 pub(super) const RUN_SUMMARY_COLUMNS: &str =
     "r.run_id, r.endpoint_id, r.endpoint_version, r.state, r.started_at, r.restarts, NULL::json AS input,
-    NULL::json AS result, r.error, r.usage, r.metadata, NULL::bigint AS queue_position, r.last_sequence, r.created_at,
+    NULL::json AS output, NULL::json AS result, r.error, r.usage, r.metadata, NULL::bigint AS queue_position, r.last_sequence, r.created_at,
     r.queue_expires_at, r.finished_at, r.purge_at, r.conversation_id, r.generation, r.stop_operation_id,
     r.stop_requested_at, r.stop_requested_by,
     r.model_unavailable_since, NULL::text AS receipt, r.content_deleted_at";
@@ -85,6 +85,17 @@ fn select(more: &str) -> String {
 }
 
 impl Store {
+    /// The data that the result of a device's run must have.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
+    pub async fn output_of_run(&self, device_id: DeviceId, run_id: RunId) -> Result<Option<Output>, Error> {
+        let sql = "-- runs::output
+            SELECT output FROM runs WHERE run_id = $1 AND device_id = $2";
+        let row = self.durable_opt(sql, &[&run_id.uuid(), &device_id.uuid()]).await?;
+        row.map_or(Ok(None), |row| json(&row, "output"))
+    }
+
     /// One run of this application and subject.
     ///
     /// # Errors
@@ -262,6 +273,7 @@ pub(super) fn stored_run(row: &Row) -> Result<StoredRun, Error> {
         },
         // Of deleted content empty texts are left.
         input: json(row, "input")?.filter(|_| has_content),
+        output: json(row, "output")?,
         result: json(row, "result")?.filter(|_| has_content),
         error: json(row, "error")?,
         stop: stop(row)?,

@@ -36,6 +36,8 @@ fn submission(number: i64) -> Submission {
         fingerprint: digest,
         draft: None,
         input: r#"{"text":"work"}"#.to_owned(),
+        output: None,
+        checked_version: None,
         metadata: "{}".to_owned(),
         queue_ttl_s: 60,
         max_duration_s: 60,

@@ -46,7 +46,7 @@ async fn a_stream_shows_a_request_its_answer_and_the_end_without_arguments() {
             ["run.accepted", "run.started", "run.awaiting_approval", "run.approval_resolved", "run.succeeded"];
         assert_eq!(names[1..], expected);
         let asked = shown[3].data["data"].as_object().expect("an object");
-        assert_eq!(asked.keys().collect::<Vec<_>>(), ["approval_id", "expires_at", "tool"]);
+        assert_eq!(asked.keys().collect::<Vec<_>>(), ["approval_id", "tool", "expires_at"]);
         assert_eq!(shown[4].data["data"], json!({ "approval_id": id, "resolution": "approved" }));
     }
     replica.stop().await;

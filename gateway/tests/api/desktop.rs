@@ -22,8 +22,9 @@ use crate::support::gateway::{DeviceFixture, LONG_LEASE, TestGateway};
 async fn an_owners_own_run_passes_where_the_others_pass() {
     let gateway = TestGateway::new().await;
     let device = &gateway.device;
-    let ask =
-        |endpoint_id, input: &str| device.desktop.try_endpoint(TryEndpoint { endpoint_id, input: input.to_owned() });
+    let ask = |endpoint_id, input: &str| {
+        device.desktop.try_endpoint(TryEndpoint { endpoint_id, input: input.to_owned(), data: None })
+    };
     let run = ask(device.endpoint, "What is new?").await.expect("accepted");
     let (session, _) = device.connect().await;
     assert_eq!(start(&gateway, session).await, run.run_id, "it is offered like any other");
@@ -51,6 +52,8 @@ async fn a_draft_is_tried_without_anything_of_it_being_published() {
         name: "Letters".to_owned(),
         definition_sha256: digest,
         input: "What is new?".to_owned(),
+        data: None,
+        output: None,
     };
     let ask = |endpoint_id| device.desktop.try_draft(draft(endpoint_id, device.app.id));
     let (session, _) = device.connect().await;
@@ -77,6 +80,7 @@ async fn a_draft_is_tried_without_anything_of_it_being_published() {
         name: "Letters".to_owned(),
         description: String::new(),
         definition_sha256: digest,
+        data: Default::default(),
     };
     device.desktop.publish(publish).await.expect("its first version is 1, as of any other");
     let code = |refused: Result<_, deskgate_protocol::management::ManagementError>| refused.expect_err("refused").code;

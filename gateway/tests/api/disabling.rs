@@ -50,6 +50,7 @@ fn cancelled(seq: u64) -> AttemptUpdate {
     AttemptUpdate::End {
         seq,
         outcome: Outcome::Cancelled { effects: Effects::Possible, usage: Usage::default() },
+        is_checked: false,
         receipt: None,
     }
 }
@@ -292,6 +293,7 @@ fn service(app_id: ApplicationId, name: &str) -> PublishEndpoint {
         name: name.to_owned(),
         description: String::new(),
         definition_sha256: deskgate_protocol::canonical::Sha256Digest::of(name.as_bytes()),
+        data: Default::default(),
     }
 }
 

@@ -72,7 +72,7 @@ async fn a_stream_begins_with_the_record_and_shows_every_event_until_the_final_o
         let accepted = stream.expect("run.accepted").await;
         assert_eq!(accepted.id, Some(1));
         let members: Vec<_> = accepted.data.as_object().expect("an object").keys().cloned().collect();
-        assert_eq!(members, ["created_at", "data", "event_id", "run_id", "sequence", "type"]);
+        assert_eq!(members, ["event_id", "run_id", "sequence", "type", "created_at", "data"]);
         if record["state"] == "queued" {
             // What comes now is shown as it happens.
             write(&gateway, session, run_id, AttemptUpdate::Start).await;

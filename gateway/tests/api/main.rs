@@ -41,6 +41,7 @@ mod streams;
 mod success;
 mod support;
 mod tls;
+mod typed_data;
 mod unpublishing;
 mod unread;
 mod unread_bodies;

@@ -37,6 +37,7 @@ fn cancelled(seq: u64) -> AttemptUpdate {
     AttemptUpdate::End {
         seq,
         outcome: Outcome::Cancelled { effects: Effects::None, usage: Usage::default() },
+        is_checked: false,
         receipt: None,
     }
 }
@@ -122,7 +123,7 @@ async fn what_a_stopped_run_may_have_changed_is_said_by_its_last_event() {
         stop(&gateway, run_id, &run_id.to_string()).send().await;
     }
     let outcome = Outcome::Cancelled { effects: Effects::Possible, usage: Usage::default() };
-    let end = AttemptUpdate::End { seq: 1, outcome, receipt: None };
+    let end = AttemptUpdate::End { seq: 1, outcome, is_checked: false, receipt: None };
     assert_eq!(report(&gateway, session, started, end).await, RecordOutcome::Done);
     for (run_id, effects) in [(started, "possible"), (queued, "none")] {
         let run = gateway.read(run_id).await.json();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use deskgate_gateway::ops::health_check::send_request;
 use deskgate_gateway::store::attempts::{AttemptRecord, AttemptUpdate};
-use deskgate_protocol::run::{FinishReason, Outcome, RunResult};
+use deskgate_protocol::run::{Outcome, RunResult};
 
 use crate::support::gateway::TestGateway;
 use crate::support::stream::EventStreamReader;
@@ -105,12 +105,12 @@ async fn the_metrics_tell_what_waits_what_ended_and_what_was_answered() {
     let (session, _) = gateway.device.connect().await;
     let offers = gateway.device.claim(session, 1).await;
     assert_eq!(offers[0].run_id, run_id, "the oldest");
-    let result = RunResult { text: "done".to_owned(), finish_reason: FinishReason::Completed };
+    let result = RunResult::completed("done");
     let outcome = Outcome::Succeeded { result, usage: Default::default() };
     for what in [
         AttemptUpdate::Start,
-        AttemptUpdate::End { seq: 1, outcome: outcome.clone(), receipt: None },
-        AttemptUpdate::End { seq: 1, outcome, receipt: None },
+        AttemptUpdate::End { seq: 1, outcome: outcome.clone(), is_checked: false, receipt: None },
+        AttemptUpdate::End { seq: 1, outcome, is_checked: false, receipt: None },
     ] {
         let record = AttemptRecord { run_id, attempt: 1, what };
         gateway.store().record(session, &[record], Duration::from_secs(60)).await.expect("recorded");

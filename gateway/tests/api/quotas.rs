@@ -48,7 +48,18 @@ async fn publish(
 ) -> Result<PublishedEndpoint, ManagementError> {
     let definition_sha256 = Sha256Digest::of(name.as_bytes());
     let (name, description) = (name.to_owned(), String::new());
-    device.desktop.publish(PublishEndpoint { app_id, endpoint_id, version, name, description, definition_sha256 }).await
+    device
+        .desktop
+        .publish(PublishEndpoint {
+            app_id,
+            endpoint_id,
+            version,
+            name,
+            description,
+            definition_sha256,
+            data: Default::default(),
+        })
+        .await
 }
 
 async fn create_webhook(device: &DeviceFixture, name: &str) -> Result<WebhookWithSecret, ManagementError> {

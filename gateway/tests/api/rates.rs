@@ -120,7 +120,7 @@ async fn any_key_learns_the_versions_limits_and_events_of_this_gateway() {
     let limits = json!({
         "requests_per_second": 1, "burst": 5, "failed_authentications_per_minute": 120, "waiting_runs_per_application": 10_000,
         "streams_per_application": 1000, "waits_per_application": 1000, "bodies_per_key": 256, "body_bytes_per_key": 33_554_432,
-        "input_text_bytes": 262_144,
+        "input_text_bytes": 262_144, "data_bytes": 262_144, "schema_bytes": 32_768, "schema_depth": 20, "schema_properties": 500,
         "body_bytes": 1_048_576, "webhook_body_bytes": 262_144, "head_bytes": 32_768, "body_seconds": 30, "head_seconds": 10,
         "queue_ttl_seconds": 604_800, "max_duration_seconds": 86_400, "wait_seconds": 60, "page_entries": 100,
         "retention_seconds": 2_592_000,

@@ -71,7 +71,8 @@ async fn the_list_has_the_published_and_enabled_services_of_the_own_application_
     reply.assert_envelope();
     let endpoint = |id, name| {
         json!({
-            "id": id, "name": name, "description": "Answers questions.", "version": 1, "device": { "connected": false },
+            "id": id, "name": name, "description": "Answers questions.", "version": 1, "caller_schema": false,
+            "device": { "connected": false },
         })
     };
     assert_eq!(
@@ -168,6 +169,7 @@ async fn a_run_keeps_the_version_it_was_accepted_for() {
         name: "invoices".to_owned(),
         description: "Better.".to_owned(),
         definition_sha256: Sha256Digest::of(b"the second version"),
+        data: Default::default(),
     };
     device.desktop.publish(request).await.expect("published");
     let late = gateway.submission("late").json(&work("later")).send().await;

@@ -23,6 +23,7 @@ fn publication(app_id: ApplicationId, endpoint_id: EndpointId, version: u32, nam
         name: name.to_owned(),
         description: String::new(),
         definition_sha256: Sha256Digest::of(&[u8::try_from(version).expect("small")]),
+        data: Default::default(),
     }
 }
 
@@ -50,7 +51,7 @@ async fn every_run_of_an_unpublished_service_is_cancelled_or_told_to_stop_and_th
     let again = device.desktop.unpublish(UnpublishEndpoint { endpoint_id }).await.expect("repeated");
     assert_eq!(again, unpublished, "repeated, it changes nothing");
     let outcome = Outcome::Cancelled { effects: Effects::Possible, usage: Usage::default() };
-    let end = AttemptUpdate::End { seq: 1, outcome, receipt: None };
+    let end = AttemptUpdate::End { seq: 1, outcome, is_checked: false, receipt: None };
     assert_eq!(test_store.one(session, running, 1, end).await, RecordOutcome::Done);
     assert_eq!(test_store.row(running).await.0, "cancelled");
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::canonical::Sha256Digest;
 use crate::ids::{ConversationId, EndpointId, RunId};
-use crate::run::Input;
+use crate::run::{Input, Output};
 
 /// One run, offered to the one device that may execute it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -25,6 +25,9 @@ pub struct Offer {
     pub subject: Option<String>,
     /// What was submitted.
     pub input: Input,
+    /// The data that its result must have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<Box<Output>>,
     /// The conversation it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation: Option<ConversationId>,

@@ -1,10 +1,11 @@
 //! The runs of the device's applications, as their owner sees them.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::canonical::Sha256Digest;
 use crate::ids::{ApplicationId, EndpointId, RunId};
-use crate::run::{Run, RunEvent, RunState};
+use crate::run::{Output, Run, RunEvent, RunState};
 
 /// Lists runs of the device's applications, removed ones included. All filters must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +37,9 @@ pub struct TryEndpoint {
     pub endpoint_id: EndpointId,
     /// The input's text for the assistant: 1 byte to 256 KiB.
     pub input: String,
+    /// The input's data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<Value>,
 }
 
 /// Starts a run of a draft that its owner tries. The gateway offers it under [`DRAFT_VERSION`](crate::service::DRAFT_VERSION), and accepts nothing else for that
@@ -52,6 +56,12 @@ pub struct TryDraft {
     pub definition_sha256: Sha256Digest,
     /// The input's text for the assistant: 1 byte to 256 KiB.
     pub input: String,
+    /// The input's data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<Value>,
+    /// The data that the draft gives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<Box<Output>>,
 }
 
 /// Characters of a run's input that a list shows.

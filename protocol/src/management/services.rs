@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::canonical::Sha256Digest;
 use crate::ids::{ApplicationId, EndpointId};
+use crate::service::ServiceData;
 use crate::time::Timestamp;
 
 /// Publishes a version of a service.
@@ -21,6 +22,9 @@ pub struct PublishEndpoint {
     pub description: String,
     /// The digest of the whole definition, which stays on the device.
     pub definition_sha256: Sha256Digest,
+    /// The data that it takes and gives. Older devices say nothing of it.
+    #[serde(flatten)]
+    pub data: Box<ServiceData>,
 }
 
 /// Lists published services.

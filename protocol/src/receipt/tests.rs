@@ -6,7 +6,7 @@ use super::chain::{BrokenChain, ChainCheck};
 use super::check::{Expected, Violation, check_record};
 use super::jws::{InvalidReceipt, ReceiptSigner, SignedReceipt, looks_like_receipt};
 use super::*;
-use crate::run::{FinishReason, Input, RunError, RunResult, Usage};
+use crate::run::{Input, RunError, RunResult, Usage};
 
 fn key() -> SigningKey {
     SigningKey::from_bytes(&[7; 32])
@@ -28,6 +28,7 @@ fn offer() -> Offer {
             text: "Which?".to_owned(),
             more: json!({ "customer": 4711 }).as_object().cloned().expect("one"),
         },
+        output: None,
         conversation: None,
         generation: None,
         max_duration_s: 60,
@@ -40,7 +41,7 @@ fn app_id() -> ApplicationId {
 }
 
 fn succeeded() -> Outcome {
-    let result = RunResult { text: "Two.".to_owned(), finish_reason: FinishReason::Completed };
+    let result = RunResult::completed("Two.");
     Outcome::Succeeded { result, usage: Usage::default() }
 }
 

@@ -30,6 +30,33 @@ pub struct Input {
     pub more: Map<String, Value>,
 }
 
+impl Input {
+    /// The submitted data, which the service's `input_schema` is about.
+    pub fn data(&self) -> Option<&Value> {
+        self.more.get("data")
+    }
+}
+
+/// The data that a run's result is to have beside its text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Output {
+    /// What the data is called, which the assistant reads: 1 to 64 of `a-z`, `A-Z`, `0-9`, `_` and `-`.
+    pub name: String,
+    /// The schema that it fits: JSON Schema, draft 2020-12, with the root `"type": "object"`.
+    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
+    pub schema: Value,
+}
+
+/// The longest name of an [`Output`], in characters.
+pub const MAX_OUTPUT_NAME_CHARS: usize = 64;
+
+/// Whether a text may be the name of an [`Output`].
+pub fn is_output_name(name: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    (1..=MAX_OUTPUT_NAME_CHARS).contains(&name.len()) && name.bytes().all(fits)
+}
+
 // The record is defined in http-api, section "Records".
 /// A run as its owner sees it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -60,6 +87,9 @@ pub struct Run {
     /// What was submitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<Input>,
+    /// The data that its result has, by the run's own schema or the service's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<Output>,
     /// The answer, once it succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<RunResult>,

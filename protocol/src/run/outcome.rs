@@ -1,6 +1,9 @@
 //! How a run ended: the answer or the error, what it may have changed, and what it used up.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::RunState;
 
@@ -8,10 +11,27 @@ use super::RunState;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RunResult {
-    /// What the assistant answered.
+    /// What the assistant answered. What it said beside its data, where the run has an `output`: the data as JSON if it
+    /// said nothing.
     pub text: String,
+    /// Data that fits the schema of the run's `output`. Present exactly if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<Box<Value>>,
     /// Why it stopped there.
     pub finish_reason: FinishReason,
+}
+
+impl RunResult {
+    /// An answer in words, to its end.
+    pub fn completed(text: impl Into<String>) -> Self {
+        Self { text: text.into(), data: None, finish_reason: FinishReason::Completed }
+    }
+
+    /// The text, and the data behind it unless it is the text.
+    pub fn whole_text(&self) -> Cow<'_, str> {
+        let data = self.data.as_deref().map(Value::to_string).filter(|data| *data != self.text);
+        data.map_or(Cow::Borrowed(&self.text), |data| Cow::Owned(format!("{}\n\n{data}", self.text)))
+    }
 }
 
 /// Why an answer ends where it ends.
@@ -56,6 +76,8 @@ pub enum RunErrorCode {
     MaxDurationExceeded,
     /// The assistant took more turns than the service allows.
     MaxTurnsExceeded,
+    /// The assistant gave no data that fits the schema of the run's `output`.
+    OutputMismatch,
     /// The next model call would exceed a budget of the device's owner.
     BudgetReached,
     /// The desktop user refused a tool call, and the service says that this ends the run.

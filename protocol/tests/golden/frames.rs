@@ -24,7 +24,7 @@ fn every_frame_of_a_gateway_is_written_and_read_as_ever() {
         Refused: GatewayFrame::Refused(refused()), GatewayFrame::Refused(refused_in_short());
         Invited: GatewayFrame::Invited { expires_at: moment() };
         Paired: GatewayFrame::Paired { device_id: id(12), control_token: "dgt_000000000000000000000000000000000000000000000000_2ceef853".parse().expect("a token") };
-        Offer: GatewayFrame::Offer(offer()), GatewayFrame::Offer(Offer { traceparent: None, ..offer() }),
+        Offer: GatewayFrame::Offer(offer()), GatewayFrame::Offer(Offer { traceparent: None, output: Some(output().into()), ..offer() }),
             GatewayFrame::Offer(Offer { conversation: Some(id(8)), generation: Some(4), ..offer() }),
             GatewayFrame::Offer(Offer { subject: None, ..offer() });
         Start: GatewayFrame::Start { run_id, attempt };
@@ -91,7 +91,8 @@ fn every_frame_of_a_device_is_written_and_read_as_ever() {
         ApprovalResolved: DeviceEvent::ApprovalResolved { approval_id, resolution };
     });
     every!(file, Outcome {
-        Succeeded: Outcome::Succeeded { result: result(), usage: usage() };
+        Succeeded: Outcome::Succeeded { result: result(), usage: usage() },
+            Outcome::Succeeded { result: typed_result(), usage: usage() };
         Failed: Outcome::Failed { error: run_error(), usage: usage() };
         Cancelled: Outcome::Cancelled { effects: Effects::Possible, usage: usage() };
     });
@@ -157,6 +158,7 @@ fn offer() -> Offer {
         definition_sha256: digest(),
         subject: Some("customer-91".to_owned()),
         input: input(),
+        output: None,
         conversation: None,
         generation: None,
         max_duration_s: 3600,

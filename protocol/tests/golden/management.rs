@@ -40,6 +40,7 @@ fn every_management_call_and_its_reply_are_written_and_read_as_ever() {
         name: name.clone(),
         description: "Answers questions about invoices.".to_owned(),
         definition_sha256: digest(),
+        data: Default::default(),
     };
     let create_key = CreateKey {
         app_id,
@@ -96,13 +97,15 @@ fn every_management_call_and_its_reply_are_written_and_read_as_ever() {
         };
         UnpublishEndpoint: UnpublishEndpoint { endpoint_id: endpoint_id() } => published();
         EnableEndpoint: EnableEndpoint { endpoint_id: endpoint_id(), enabled: false } => published();
-        TryEndpoint: TryEndpoint { endpoint_id: endpoint_id(), input: "Summarise it.".to_owned() } => young_run();
+        TryEndpoint: TryEndpoint { endpoint_id: endpoint_id(), input: "Summarise it.".to_owned(), data: None } => young_run();
         TryDraft: TryDraft {
             app_id,
             endpoint_id: endpoint_id(),
             name: name.clone(),
             definition_sha256: Sha256Digest::of(b"a draft"),
             input: "Summarise it.".to_owned(),
+            data: Some(serde_json::json!({ "month": "2026-11" })),
+            output: Some(output().into()),
         } => Run { endpoint_version: DRAFT_VERSION, ..young_run() };
         SetAccess: SetAccess { enabled: true } => access();
         GetAccess: GetAccess {} => Access { changed_at: None, ..access() };

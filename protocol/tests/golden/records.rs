@@ -39,6 +39,9 @@ fn records_are_written_and_read_as_ever() {
     file.sample("Delivery, delivered".to_owned(), delivered);
     file.sample("Endpoint".to_owned(), endpoint());
     let never_seen = EndpointDevice { connected: false, last_seen_at: None };
+    let schema = Some(output().schema);
+    let typed = Endpoint { input_schema: schema.clone(), output_schema: schema, caller_schema: false, ..endpoint() };
+    file.sample("Endpoint, typed".to_owned(), typed);
     file.sample("Endpoint, never seen".to_owned(), Endpoint { device: never_seen, ..endpoint() });
     let identity = IdentityFile::sign(&signing_key(), "anna's laptop", moment());
     file.sample("IdentityFile".to_owned(), identity.clone());
@@ -56,6 +59,9 @@ fn endpoint() -> Endpoint {
         name: "invoices".to_owned(),
         description: "Answers questions about invoices.".to_owned(),
         version: 3,
+        input_schema: None,
+        output_schema: None,
+        caller_schema: true,
         device: EndpointDevice { connected: true, last_seen_at: Some(moment()) },
     }
 }

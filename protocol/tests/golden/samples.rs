@@ -59,8 +59,23 @@ pub(crate) fn usage() -> Usage {
     }
 }
 
+/// Data, the members of whose schema have an order of their own.
+pub(crate) fn output() -> Output {
+    let schema = json!({
+        "type": "object",
+        "properties": { "ids": { "type": "array", "items": { "type": "string" } }, "count": { "type": "integer" } },
+        "required": ["ids", "count"],
+        "additionalProperties": false,
+    });
+    Output { name: "open_invoices".to_owned(), schema }
+}
+
+pub(crate) fn typed_result() -> RunResult {
+    RunResult { data: Some(Box::new(json!({ "ids": ["2026-102"], "count": 1 }))), ..result() }
+}
+
 pub(crate) fn result() -> RunResult {
-    RunResult { text: "Drei Dateien.".to_owned(), finish_reason: FinishReason::Completed }
+    RunResult::completed("Drei Dateien.")
 }
 
 pub(crate) fn run_error() -> RunError {
@@ -121,6 +136,7 @@ pub(crate) fn young_run() -> Run {
         state_reason: None,
         attempt: 0,
         input: None,
+        output: None,
         result: None,
         error: None,
         stop: None,
@@ -149,7 +165,8 @@ pub(crate) fn old_run() -> Run {
         state_reason: Some(StateReasonCode::DeviceBusy.reason()),
         attempt: 2,
         input: Some(input()),
-        result: Some(result()),
+        output: Some(output()),
+        result: Some(typed_result()),
         error: Some(run_error()),
         stop: Some(Stop { requested_at: moment(), requested_by: RequestedBy::Application, operation_id: id(9) }),
         usage: Some(usage()),

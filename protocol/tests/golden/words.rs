@@ -65,8 +65,8 @@ fn every_word_is_written_and_read_as_ever() {
         StateReasonCode { DeviceOffline DeviceAsleep DevicePaused DeviceIncompatible DeviceBusy ApprovalPending ModelUnavailable
             OutcomeUnknown StopRequested }
         FinishReason { Completed Length }
-        RunErrorCode { ModelError ModelAuth ToolError SandboxUnavailable MaxDurationExceeded MaxTurnsExceeded BudgetReached
-            ApprovalDenied ApprovalExpired Interrupted DeviceRemoved DefinitionMismatch Internal }
+        RunErrorCode { ModelError ModelAuth ToolError SandboxUnavailable MaxDurationExceeded MaxTurnsExceeded
+            OutputMismatch BudgetReached ApprovalDenied ApprovalExpired Interrupted DeviceRemoved DefinitionMismatch Internal }
         Effects { None Possible Known }
         EventType { RunAccepted RunStarted RunAwaitingApproval RunApprovalResolved RunAwaitingReconciliation
             RunReconciled RunRestarted RunCancelling ToolStarted ToolCompleted MessageCompleted UsageUpdated RunSucceeded RunFailed RunCancelled RunExpired }

@@ -10,7 +10,7 @@ use deskgate_protocol::control::{
 };
 use deskgate_protocol::frame::MAX_FRAME_BYTES;
 use deskgate_protocol::management::{AskedBy, CreateApplication, ManagementCall, PublishEndpoint, SetAccess};
-use deskgate_protocol::run::{FinishReason, Outcome, RunResult, Usage};
+use deskgate_protocol::run::{Outcome, RunResult, Usage};
 use deskgate_protocol::secret::ControlToken;
 use deskgate_protocol::{EndpointId, Half, ProtocolRange, RunId, VERSION};
 use deskgate_tests::raw::{RawConnection, RawIdentity};
@@ -55,6 +55,7 @@ async fn publish_as(line: &mut RawConnection, gateway: &GatewayProcess, name: &s
         name: name.to_owned(),
         description: String::new(),
         definition_sha256: Sha256Digest::of(b"anything"),
+        data: Default::default(),
     };
     ask(line, publication).await;
     ask(line, SetAccess { enabled: true }).await;
@@ -69,7 +70,7 @@ pub(crate) async fn next_offer(line: &mut RawConnection) -> Offer {
 }
 
 pub(crate) fn answer(text: &str) -> Outcome {
-    let result = RunResult { text: text.to_owned(), finish_reason: FinishReason::Completed };
+    let result = RunResult::completed(text);
     Outcome::Succeeded { result, usage: Usage::default() }
 }
 

@@ -63,6 +63,7 @@ mod stops;
 mod streams;
 mod tls;
 mod tool_call_crashes;
+mod typed_results;
 mod vendors;
 mod versions;
 mod webhooks;

@@ -343,7 +343,14 @@ pub(crate) const PURITY_RULES: [PurityRule; 3] = [
     PurityRule {
         files: "device-agent/src/executor/turn",
         // Of these the values that are asked for and answered, nothing that runs.
-        crates: &["deskgate_assistant", "deskgate_definition", "deskgate_protocol", "serde", "serde_json"],
+        crates: &[
+            "deskgate_assistant",
+            "deskgate_definition",
+            "deskgate_protocol",
+            "deskgate_schema",
+            "serde",
+            "serde_json",
+        ],
         modules: &["executor::turn", "executor::outcome"],
         rule: "turn decides and touches nothing: drive performs what it decided",
     },

@@ -13,6 +13,7 @@
 //! |---|---|
 //! | `{"text": "…"}` | says it; texts that follow each other are one message, put together as they are |
 //! | `{"tool": "…", "arguments": {…}}` | calls a tool; `arguments` may be left out. Any name and any JSON is allowed, so that mistakes can be played too |
+//! | `{"result": {…}}` | gives data as the result of a run that asks for some, as a call of the tool Result. Any JSON is allowed here too |
 //! | `{"delay_ms": n}` | waits, at most an hour |
 //! | `{"error": {"kind": "…", "message": "…", "times": n}}` | fails as a model fails. Kinds: `auth`, `overloaded` and `unreachable` (which the agent tries again), `model`, `too_long`, `protocol`. `message` may be left out. With `times` it fails only so often and then plays on |
 //! | `{"end": "…"}` | ends there: `completed`, `length` (as if cut at a token limit) or `cut` (as if the connection broke). Only as the last step |
@@ -29,6 +30,8 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
+
+use deskgate_definition::tool::RESULT_TOOL;
 
 use super::{ErrorKind, Message, ModelError, ModelEvent, StopReason, ToolCall};
 
@@ -95,6 +98,12 @@ struct ToolStep {
     tool: String,
     #[serde(default = "no_arguments")]
     arguments: Value,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ResultStep {
+    result: Value,
 }
 
 #[derive(Deserialize)]
@@ -248,7 +257,8 @@ impl Script {
 }
 
 fn step(value: Value) -> Result<ScriptStep, String> {
-    let kind = ["text", "tool", "delay_ms", "error", "end"].into_iter().find(|kind| value.get(kind).is_some());
+    let kind =
+        ["text", "tool", "result", "delay_ms", "error", "end"].into_iter().find(|kind| value.get(kind).is_some());
     match kind {
         Some("text") => {
             let step: TextStep = shaped(value)?;
@@ -259,6 +269,11 @@ fn step(value: Value) -> Result<ScriptStep, String> {
             let step: ToolStep = shaped(value)?;
             check_value(&step.arguments)?;
             Ok(ScriptStep::Tool { name: step.tool, arguments: step.arguments })
+        }
+        Some("result") => {
+            let ResultStep { result } = shaped(value)?;
+            check_value(&result)?;
+            Ok(ScriptStep::Tool { name: RESULT_TOOL.to_owned(), arguments: result })
         }
         Some("delay_ms") => match shaped::<DelayStep>(value)?.delay_ms {
             delay @ 0..=MAX_DELAY_MS => Ok(ScriptStep::Delay(delay)),
@@ -271,7 +286,10 @@ fn step(value: Value) -> Result<ScriptStep, String> {
             Ok(ScriptStep::Error { error: ModelError { retryable, ..ModelError::new(kind, &message) }, times })
         }
         Some(_) => Ok(ScriptStep::End(shaped::<EndStep>(value)?.end)),
-        None => Err("a step is an object with \"text\", \"tool\", \"delay_ms\", \"error\" or \"end\"".to_owned()),
+        None => {
+            Err("a step is an object with \"text\", \"tool\", \"result\", \"delay_ms\", \"error\" or \"end\""
+                .to_owned())
+        }
     }
 }
 

@@ -19,6 +19,9 @@ use tokio_util::sync::CancellationToken;
 pub use ended_call::EndedCall;
 pub use planned_call::PlannedCall;
 
+/// The tool that gives the data of a run's result, and ends the run.
+pub const RESULT_TOOL: &str = "Result";
+
 /// The size limit of a result's text, in bytes.
 pub const RESULT_LIMIT: usize = 64 * 1024;
 

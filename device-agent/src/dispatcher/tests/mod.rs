@@ -17,7 +17,7 @@ use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::{DeviceEvent, DeviceFrame, GatewayFrame, InFlightRun, Offer, Policy, Welcome};
 use deskgate_protocol::ids::{ApplicationId, DeviceId, DraftId, EndpointId, RunId};
 use deskgate_protocol::receipt::jws::ReceiptSigner;
-use deskgate_protocol::run::{Effects, FinishReason, Input, Outcome, RunResult, Usage};
+use deskgate_protocol::run::{Effects, Input, Outcome, RunResult, Usage};
 use deskgate_store::services::FreezeOutcome;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -273,6 +273,7 @@ impl PublishedVersion {
             definition_sha256: self.digest,
             subject: Some("customer-91".to_owned()),
             input: Input { text: text.to_owned(), more: serde_json::Map::new() },
+            output: None,
             conversation: None,
             generation: None,
             max_duration_s: 60,
@@ -300,6 +301,7 @@ async fn save(store: &Store, folder: &Path, name: &str, concurrency: u32) -> (Se
         reasoning: Default::default(),
         model_reads: None,
         cost_shown_to: Default::default(),
+        data: Default::default(),
         instructions: format!("Answer, {concurrency} at a time."),
         tools: Vec::new(),
         skills: Vec::new(),
@@ -323,7 +325,7 @@ fn message(n: u64) -> DeviceEvent {
 }
 
 fn answer(text: &str) -> Outcome {
-    let result = RunResult { text: text.to_owned(), finish_reason: FinishReason::Completed };
+    let result = RunResult::completed(text);
     Outcome::Succeeded { result, usage: Usage::default() }
 }
 

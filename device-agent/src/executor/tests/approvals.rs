@@ -117,8 +117,7 @@ impl Scenario {
                 &job,
                 &toolbox,
                 ModelFacts::default(),
-                rules,
-                PriorEffects::default(),
+                RunTerms { rules, output: None, before: PriorEffects::default() },
                 Default::default(),
                 self.time,
             );

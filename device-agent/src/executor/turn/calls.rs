@@ -17,7 +17,9 @@ use std::collections::VecDeque;
 
 use deskgate_assistant::{Message, ToolAnswer, ToolCall};
 use deskgate_definition::approvals::{GrantScope, OnDenial, RuleVerdict};
-use deskgate_definition::tool::{EndedCall, Plan, PlanPreview, PlannedCall, ToolFailure, ToolOutput, ToolResult};
+use deskgate_definition::tool::{
+    EndedCall, Plan, PlanPreview, PlannedCall, RESULT_TOOL, ToolFailure, ToolOutput, ToolResult,
+};
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::{ApprovalResolution, DeviceEvent, ToolKind, ToolStatus};
 use deskgate_protocol::ids::ApprovalId;
@@ -189,12 +191,13 @@ impl Turn {
                 work.answer_at_once(call.id, self.no_such_tool());
                 continue;
             };
-            if work.is_busy_for(kind) {
+            let gives_result = self.result.is_some() && call.name == RESULT_TOOL;
+            // What the result is made from has ended before.
+            if work.is_busy_for(if gives_result { ToolKind::Write } else { kind }) {
                 work.pending.push_front(call);
                 break;
             }
-            let plan = TurnEffect::Plan { tool: call.name.clone(), arguments: call.arguments.clone(), again: false };
-            work.current = Some(Box::new(CurrentCall {
+            let current = CurrentCall {
                 index: work.answers.len(),
                 asked_as: call.id,
                 call_id: self.call_id(),
@@ -206,10 +209,14 @@ impl Turn {
                 outdated: 0,
                 is_refused: false,
                 step: CallStep::Planning,
-            }));
+            };
             work.answers.push(None);
-            self.state = TurnState::Working(work);
-            return vec![plan];
+            if gives_result {
+                return self.check_call(work, current);
+            }
+            let (tool, arguments) = (current.tool.clone(), current.arguments.clone());
+            self.go_on(work, current, CallStep::Planning);
+            return vec![TurnEffect::Plan { tool, arguments, again: false }];
         }
         if !work.reading.is_empty() {
             self.state = TurnState::Working(work);

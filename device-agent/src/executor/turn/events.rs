@@ -1,5 +1,6 @@
 //! The machine's events and effects.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use deskgate_assistant::{ModelError, ModelEvent, ModelRequest};
@@ -9,6 +10,7 @@ use deskgate_protocol::Timestamp;
 use deskgate_protocol::control::{DeviceEvent, MessageDelta};
 use deskgate_protocol::ids::ApprovalId;
 use deskgate_protocol::run::Outcome;
+use deskgate_schema::{DataSchema, Mismatch};
 use serde_json::Value;
 
 /// An input of the machine.
@@ -39,6 +41,8 @@ pub(crate) enum TurnEvent {
     Noted,
     /// A write to the journal failed.
     NotWritten,
+    /// Whether the data fits its schema.
+    Checked(Result<(), Mismatch>),
     /// A budget of the month does not allow the model call.
     BudgetReached(BudgetScope),
     Stop,
@@ -85,6 +89,11 @@ pub(crate) enum TurnEffect {
     Note {
         call_id: String,
         ok: bool,
+    },
+    /// Find out whether data fits a schema, and send `Checked`.
+    CheckData {
+        schema: Arc<DataSchema>,
+        data: Value,
     },
     /// Keep a call with its end, for the owner.
     KeepCall(Box<EndedCall>),

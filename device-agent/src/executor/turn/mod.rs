@@ -24,6 +24,7 @@
 //! | [`events`] | the events and effects |
 //! | [`reply`] | the model's reply |
 //! | [`calls`] | the model's tool calls |
+//! | [`result`] | data as the result of a run with an output |
 //! | [`outdated`] | calls that would do something else than what a person allowed |
 //! | [`context`], [`summary`] | a conversation that is too long for the model |
 
@@ -32,6 +33,7 @@ mod context;
 mod events;
 mod outdated;
 mod reply;
+mod result;
 mod summary;
 #[cfg(test)]
 mod tests;
@@ -53,6 +55,8 @@ use calls::{CallQueue, JOURNAL_FAILED_TEXT};
 use context::{ContextPart, ContextWindow};
 pub(super) use events::{ApprovalAnswer, ApprovalRequest, CallBasis, TurnEffect, TurnEvent};
 use reply::{CutAnswer, ModelReply, broken_off};
+pub(super) use result::ResultSchema;
+use result::{CheckedData, ResultState};
 
 /// The reason for ending a run whose assistant may write no more.
 const OUTPUT_LIMIT_TEXT: &str = "The assistant wrote as much as the service allows before it had an answer. Ask for less, or ask \
@@ -64,6 +68,8 @@ pub(super) struct Setup {
     /// The earlier messages, and the request as the last one.
     pub(super) messages: Vec<Message>,
     pub(super) tools: Vec<(ToolKind, ToolSpec)>,
+    /// The data that its result has.
+    pub(super) output: Option<ResultSchema>,
     pub(super) max_turns: u32,
     /// The limit of tokens that the model may write in all.
     pub(super) max_output_tokens: Option<u64>,
@@ -99,6 +105,8 @@ pub(super) struct Turn {
     system: Arc<str>,
     tools: Arc<[ToolSpec]>,
     kinds: Vec<(String, ToolKind)>,
+    /// How far it is with its data, if its result has some.
+    result: Option<ResultState>,
     messages: Arc<Vec<Message>>,
     max_turns: u32,
     max_output_tokens: Option<u64>,
@@ -163,21 +171,26 @@ enum TurnState {
     /// Before the next attempt of a model call; or, with a part, of its summary.
     Waiting(Option<ContextPart>),
     Working(CallQueue),
+    /// Data is being checked.
+    Checking(CheckedData),
     Finished,
 }
 
 impl Turn {
     pub(super) fn new(setup: Setup) -> Self {
-        let context = ContextWindow::new(setup.context_tokens, &setup.system, &setup.tools);
+        let mut tools = setup.tools;
+        tools.extend(setup.output.as_ref().map(|output| (ToolKind::Read, output.tool())));
+        let context = ContextWindow::new(setup.context_tokens, &setup.system, &tools);
         let request_details = match setup.messages.last() {
             Some(Message::User { details, .. }) => details.clone(),
             _ => None,
         };
-        let kinds = setup.tools.iter().map(|(kind, spec)| (spec.name.clone(), *kind)).collect();
+        let kinds = tools.iter().map(|(kind, spec)| (spec.name.clone(), *kind)).collect();
         Self {
             system: setup.system,
-            tools: setup.tools.into_iter().map(|(_, spec)| spec).collect(),
+            tools: tools.into_iter().map(|(_, spec)| spec).collect(),
             kinds,
+            result: setup.output.map(ResultState::from),
             messages: Arc::new(setup.messages),
             max_turns: setup.max_turns,
             max_output_tokens: setup.max_output_tokens,
@@ -266,6 +279,7 @@ impl Turn {
                 self.fail_because(RunErrorCode::Internal, JOURNAL_FAILED_TEXT, true)
             }
             (TurnState::Working(work), event) => self.working(work, event),
+            (TurnState::Checking(checked), TurnEvent::Checked(fits)) => self.checked(checked, fits),
             (state, _) => {
                 self.state = state;
                 Vec::new()

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deskgate_assistant::{ErrorKind, Message, ModelError, ModelEvent, NativeMessage, StopReason, TokenUsage, ToolCall};
+use deskgate_definition::tool::RESULT_TOOL;
 use deskgate_definition::{MicroUsd, ReasoningSummaries, Spending};
 use deskgate_protocol::control::{DeviceEvent, MessageDelta};
 use deskgate_protocol::run::{FinishReason, RunErrorCode};
@@ -250,13 +251,15 @@ impl Turn {
         effects.push(self.usage_so_far());
         effects.extend(if reason == StopReason::Refused {
             self.fail_because(RunErrorCode::ModelError, "The model declined to answer.", false)
-        } else if self.left() == Some(0) && (is_cut || !calls.is_empty() || text.trim().is_empty()) {
-            // The calls' results could no longer become an answer.
+        } else if self.left() == Some(0) && !self.is_answer(&text, &calls, is_cut) {
+            // The calls' results could no longer become one.
             self.fail_because(RunErrorCode::ModelError, OUTPUT_LIMIT_TEXT, false)
         } else if !calls.is_empty() {
             let work = CallQueue::new(calls.iter().cloned().collect(), why);
             Arc::make_mut(&mut self.messages).push(Message::Assistant { text, tool_calls: calls, native });
             self.next_tool(work)
+        } else if self.result.is_some() {
+            self.ended_in_words(text, native)
         } else if text.trim().is_empty() {
             self.fail_because(RunErrorCode::ModelError, "The model ended without an answer.", true)
         } else {
@@ -265,6 +268,12 @@ impl Turn {
             self.finish(outcome::succeeded(text, reason, self.usage))
         });
         effects
+    }
+
+    /// Whether a reply can be the run's last: its words, or its data.
+    fn is_answer(&self, text: &str, calls: &[ToolCall], is_cut: bool) -> bool {
+        let gives_result = self.result.is_some() && calls.iter().any(|call| call.name == RESULT_TOOL);
+        gives_result || (!is_cut && calls.is_empty() && !text.trim().is_empty())
     }
 
     /// An answer that ended before it said or did anything whole: it is asked for once more with a higher limit, if

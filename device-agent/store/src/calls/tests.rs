@@ -4,7 +4,7 @@ use deskgate_definition::tool::PlanPreview;
 use deskgate_protocol::control::{Offer, ToolKind};
 use deskgate_protocol::ids::{ConversationId, EndpointId};
 use deskgate_protocol::receipt::jws::ReceiptSigner;
-use deskgate_protocol::run::{FinishReason, Input, Outcome, RunResult, Usage};
+use deskgate_protocol::run::{Input, Outcome, RunResult, Usage};
 use serde_json::json;
 
 use super::*;
@@ -43,6 +43,7 @@ fn message(conversation: Option<ConversationId>) -> Offer {
         definition_sha256: Sha256Digest::of(b"definition"),
         subject: None,
         input: Input { text: "work".to_owned(), more: serde_json::Map::new() },
+        output: None,
         conversation,
         generation: conversation.map(|_| 1),
         max_duration_s: 60,
@@ -58,7 +59,7 @@ async fn settled(store: &Store, offer: &Offer) {
     let ledger = store.ledger(offer.run_id, 1);
     ledger.begin(planned("call_1_1", ToolKind::Read), IntentBasis::Rules).await.expect("begun");
     ledger.end_call(end("call_1_1", "twelve")).await;
-    let result = RunResult { text: "done".to_owned(), finish_reason: FinishReason::Completed };
+    let result = RunResult::completed("done");
     let outcome = Outcome::Succeeded { result, usage: Usage::default() };
     journal.finish(offer.run_id, 1, 1, &outcome, &[]).await.expect("finished");
     journal.forget(offer.run_id, 1).await.expect("settled");

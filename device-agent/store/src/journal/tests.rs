@@ -6,7 +6,7 @@ use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::ToolKind;
 use deskgate_protocol::ids::EndpointId;
 use deskgate_protocol::receipt::jws::{ReceiptSigner, SignedReceipt};
-use deskgate_protocol::run::{FinishReason, Input, RunResult};
+use deskgate_protocol::run::{Input, RunResult};
 
 use super::*;
 use crate::ledger::{IntentBasis, Plan, PlanPreview, PlannedCall};
@@ -20,6 +20,7 @@ fn offer(attempt: u32) -> Offer {
         definition_sha256: Sha256Digest::of(b"definition"),
         subject: Some("customer-91".to_owned()),
         input: Input { text: "work".to_owned(), more: serde_json::Map::new() },
+        output: None,
         conversation: None,
         generation: None,
         max_duration_s: 60,
@@ -32,7 +33,7 @@ fn next(offer: &Offer) -> Offer {
 }
 
 fn answer() -> Outcome {
-    let result = RunResult { text: "done".to_owned(), finish_reason: FinishReason::Completed };
+    let result = RunResult::completed("done");
     Outcome::Succeeded { result, usage: Usage::default() }
 }
 

@@ -27,8 +27,8 @@ impl Journal {
             .durably(move |tx| {
                 tx.execute(
                     &format!(
-                        "UPDATE past_run SET outcome = json_replace(outcome, '$.result.text', ?1),
-                                bytes = length(json_replace(outcome, '$.result.text', ?1))
+                        "UPDATE past_run SET outcome = json_remove(json_replace(outcome, '$.result.text', ?1), '$.result.data'),
+                                bytes = length(json_remove(json_replace(outcome, '$.result.text', ?1), '$.result.data'))
                          WHERE settled_at < (SELECT now FROM transcript_clock) - {kept} AND {HOLDS_ANSWER_SQL}"
                     ),
                     params![EXPIRED_TEXT, FORGOTTEN_TEXT],

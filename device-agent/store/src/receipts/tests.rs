@@ -4,7 +4,7 @@ use deskgate_protocol::control::ToolKind;
 use deskgate_protocol::identity::PublicKey;
 use deskgate_protocol::receipt::chain::ChainCheck;
 use deskgate_protocol::receipt::{ApprovalDecision, CallStatus};
-use deskgate_protocol::run::{Effects, FinishReason, Input, RunError, RunErrorCode, RunResult, Usage};
+use deskgate_protocol::run::{Effects, Input, RunError, RunErrorCode, RunResult, Usage};
 use serde_json::json;
 
 use super::*;
@@ -34,6 +34,7 @@ fn offer() -> Offer {
         definition_sha256: Sha256Digest::of(b"definition"),
         subject: Some("customer-91".to_owned()),
         input: Input { text: "work".to_owned(), more: serde_json::Map::new() },
+        output: None,
         conversation: None,
         generation: None,
         max_duration_s: 60,
@@ -42,7 +43,7 @@ fn offer() -> Offer {
 }
 
 fn answer() -> Outcome {
-    let result = RunResult { text: "done".to_owned(), finish_reason: FinishReason::Completed };
+    let result = RunResult::completed("done");
     Outcome::Succeeded { result, usage: Usage::default() }
 }
 

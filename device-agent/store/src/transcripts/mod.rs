@@ -223,9 +223,9 @@ pub(super) fn note(tx: &Transaction<'_>, run_id: RunId, outcome: &Outcome) -> Re
     tx.prepare_cached("UPDATE transcript SET participant = ?2 WHERE conversation_id = ?1 AND participant IS NULL")?
         .execute([&conversation, &participant.0])?;
     let answer = match outcome {
-        Outcome::Succeeded { result, .. } => &shorten::text(&result.text, MAX_PART_BYTES),
-        Outcome::Failed { .. } => "[This request failed and has no answer.]",
-        Outcome::Cancelled { .. } => "[This request was stopped and has no answer.]",
+        Outcome::Succeeded { result, .. } => shorten::text(&result.whole_text(), MAX_PART_BYTES).into_owned(),
+        Outcome::Failed { .. } => "[This request failed and has no answer.]".to_owned(),
+        Outcome::Cancelled { .. } => "[This request was stopped and has no answer.]".to_owned(),
     };
     tx.prepare_cached(
         "INSERT INTO transcript (run_id, conversation_id, generation, input, answer, participant, said_at)

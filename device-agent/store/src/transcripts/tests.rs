@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use deskgate_protocol::receipt::jws::ReceiptSigner;
-use deskgate_protocol::run::{Effects, FinishReason, RunResult, Usage};
+use deskgate_protocol::run::{Effects, RunResult, Usage};
 
 use super::*;
 
@@ -19,6 +19,7 @@ fn message(conversation: ConversationId, generation: u32, text: &str) -> Offer {
         definition_sha256: Sha256Digest::of(b"definition"),
         subject: Some("customer-91".to_owned()),
         input: Input { text: text.to_owned(), more: serde_json::Map::new() },
+        output: None,
         conversation: Some(conversation),
         generation: Some(generation),
         max_duration_s: 60,
@@ -27,7 +28,7 @@ fn message(conversation: ConversationId, generation: u32, text: &str) -> Offer {
 }
 
 fn answered(text: &str) -> Outcome {
-    let result = RunResult { text: text.to_owned(), finish_reason: FinishReason::Completed };
+    let result = RunResult::completed(text);
     Outcome::Succeeded { result, usage: Usage::default() }
 }
 

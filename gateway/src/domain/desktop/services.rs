@@ -7,6 +7,7 @@ use deskgate_protocol::management::{
 use deskgate_protocol::service::{check_description, check_name};
 
 use super::{Desktop, DesktopResult, ManagementError, conflict, invalid, not_found, quota_reached};
+use crate::domain::typed_data;
 use crate::store::endpoints::PublicationOutcome;
 
 impl Desktop {
@@ -23,6 +24,7 @@ impl Desktop {
         if request.version == 0 {
             return Err(invalid("a service's versions are counted from 1".to_owned()));
         }
+        typed_data::check_service(&request.data).await.map_err(|refusal| invalid(refusal.to_string()))?;
         match self.store.publish(self.owner(), &request).await? {
             PublicationOutcome::Published(endpoint) => Ok(endpoint),
             PublicationOutcome::NoSuchApplication => {

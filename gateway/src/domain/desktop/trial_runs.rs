@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::management::{ManagementError, ManagementErrorCode, PublishedEndpoint, TryDraft, TryEndpoint};
-use deskgate_protocol::run::{Input, Run};
+use deskgate_protocol::run::{Input, Output, Run};
 use deskgate_protocol::service::check_name;
 use deskgate_protocol::{ApplicationId, EndpointId};
+use serde_json::Value;
 
 use super::{Desktop, DesktopResult, conflict, invalid, not_found, quota_reached};
 use crate::domain::admission::RunRequest;
 use crate::domain::body_quota::MAX_TEXT_BYTES;
 use crate::domain::refusal::Refusal;
+use crate::domain::typed_data;
 
 /// The owner looks at a trial soon.
 const TRIAL_QUEUE_TTL_S: u32 = 3600;
@@ -22,15 +24,15 @@ impl Desktop {
     /// Starts a run of a published service, through the same admission as callers' runs.
     ///
     /// # Errors
-    /// `Invalid`: the input is empty or too large. `NotFound`: the device has no such published service. `Conflict`:
+    /// `Invalid`: the input is empty or too large, or its data does not fit the service's schema. `NotFound`: the device has no such published service. `Conflict`:
     /// access is paused, the service or its application was disabled, or too many of its runs wait. `Unavailable`: the database does
     /// not answer, or refuses the statement.
     pub async fn try_endpoint(&self, request: TryEndpoint) -> DesktopResult<Run> {
-        let TryEndpoint { endpoint_id, input } = request;
-        check_input(&input)?;
+        let TryEndpoint { endpoint_id, input, data } = request;
+        let input = trial_input(input, data)?;
         let unknown = || not_found(format!("this device has no published service {endpoint_id}"));
         let endpoint = self.known(endpoint_id).await?.ok_or_else(unknown)?;
-        self.admit_trial(endpoint.app_id, endpoint_id, None, input).await
+        self.admit_trial(endpoint.app_id, endpoint_id, None, input, None).await
     }
 
     /// Starts a run of a draft, through the same admission. Callers cannot call a draft, whether it is of a published service
@@ -41,8 +43,11 @@ impl Desktop {
     /// active one of this device, or the service belongs to another one. `QuotaReached`: there are the most services that there may
     /// be.
     pub async fn try_draft(&self, request: TryDraft) -> DesktopResult<Run> {
-        check_input(&request.input)?;
+        let input = trial_input(request.input.clone(), request.data.clone())?;
         check_name(&request.name).map_err(invalid)?;
+        if let Some(output) = &request.output {
+            typed_data::check_schema(output.schema.clone(), "/output/schema").await.map_err(refused)?;
+        }
         let TryDraft { app_id, endpoint_id, definition_sha256, .. } = request;
         let is_noted = match self.known(endpoint_id).await? {
             Some(known) => known.app_id == app_id,
@@ -51,7 +56,8 @@ impl Desktop {
         if !is_noted {
             return Err(not_found(format!("there is no active application {app_id} with a service {endpoint_id}")));
         }
-        self.admit_trial(app_id, endpoint_id, Some(definition_sha256), request.input).await
+        self.admit_trial(app_id, endpoint_id, Some(definition_sha256), input, request.output.map(|output| *output))
+            .await
     }
 
     async fn known(&self, endpoint_id: EndpointId) -> DesktopResult<Option<PublishedEndpoint>> {
@@ -64,9 +70,9 @@ impl Desktop {
         app_id: ApplicationId,
         endpoint_id: EndpointId,
         draft: Option<Sha256Digest>,
-        text: String,
+        input: Input,
+        output: Option<Output>,
     ) -> DesktopResult<Run> {
-        let input = Input { text, more: serde_json::Map::new() };
         let input_json = serde_json::to_string(&input).map_err(|_| refused(Refusal::Internal))?;
         let request = RunRequest {
             endpoint_id,
@@ -74,6 +80,7 @@ impl Desktop {
             fingerprint: Sha256Digest::of(input_json.as_bytes()),
             input,
             input_json,
+            output,
             metadata: BTreeMap::new(),
             queue_ttl_s: TRIAL_QUEUE_TTL_S,
             max_duration_s: TRIAL_DURATION_S,
@@ -90,15 +97,16 @@ impl Desktop {
     }
 }
 
-fn check_input(text: &str) -> DesktopResult<()> {
-    if (1..=MAX_TEXT_BYTES).contains(&text.len()) {
-        return Ok(());
+fn trial_input(text: String, data: Option<Value>) -> DesktopResult<Input> {
+    if !(1..=MAX_TEXT_BYTES).contains(&text.len()) {
+        return Err(invalid(format!("an input has 1 to {MAX_TEXT_BYTES} bytes; this has {}", text.len())));
     }
-    Err(invalid(format!("an input has 1 to {MAX_TEXT_BYTES} bytes; this has {}", text.len())))
+    Ok(Input { text, more: data.map(|data| ("data".to_owned(), data)).into_iter().collect() })
 }
 
 fn refused(refusal: Refusal) -> ManagementError {
     match refusal {
+        Refusal::Invalid(_) | Refusal::SchemaUnsupported(_) => invalid(refusal.to_string()),
         Refusal::AccessPaused => conflict("access is paused; enable it with: deskgate access enable".to_owned()),
         Refusal::ApplicationDisabled | Refusal::QueueFull { .. } => conflict(refusal.to_string()),
         Refusal::NotFound => not_found("the service is not published any more".to_owned()),

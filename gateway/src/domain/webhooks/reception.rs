@@ -19,6 +19,7 @@ use crate::domain::conversations::unopened;
 use crate::domain::quota::{Quota, QuotaPermit};
 use crate::domain::rates::{Rate, RateStatus, RatesByRate};
 use crate::domain::refusal::Refusal;
+use crate::domain::typed_data;
 use crate::encryption::DataCipher;
 use crate::store::Store;
 use crate::store::conversations::{ConversationOpening, OpeningOutcome};
@@ -202,10 +203,11 @@ impl Reception {
         let (run_id, known) = match &mapped.conversation_key {
             None => {
                 let whose = Principal { app_id: hook.app_id, subject: &mapped.subject };
-                self.admission.admit_event(whose, identity, request, standing.within).await?
+                self.admission.admit_event(whose, identity, request, standing.within).await
             }
-            Some(key) => self.say(&wanted, &mapped.subject, key, request).await?,
-        };
+            Some(key) => self.say(&wanted, &mapped.subject, key, request).await,
+        }
+        .map_err(unfit)?;
         Ok((ReceptionOutcome::Run(run_id), known))
     }
 
@@ -239,7 +241,7 @@ impl Reception {
             };
             let (conversation_id, expected_generation) = (conversation.conversation_id, conversation.generation);
             let message = Message { submission: submission.clone(), conversation_id, expected_generation };
-            match self.store.admit_message(&message).await? {
+            match self.admission.admit_message(message, &request.input).await? {
                 MessageAdmission::Accepted(_) => {
                     self.admission.waiting.one_more(hook.app_id);
                     tracing::info!(%run_id, %conversation_id, hook_id = %hook.hook_id, "event accepted as a message");
@@ -256,6 +258,8 @@ impl Reception {
                     return Err(Refusal::ConversationBusy { active_run_id, operation_id });
                 }
                 MessageAdmission::QueueFull => return Err(no_room.unwrap_or(Refusal::TooManyEvents)),
+                MessageAdmission::OutputNotTaken => return Err(typed_data::output_not_taken()),
+                MessageAdmission::Unchecked(_) => return Err(typed_data::kept_changing()),
             }
         }
         Err(Refusal::GenerationMismatch { current_generation: current })
@@ -276,6 +280,14 @@ impl Reception {
             run_id: None,
             body: None,
         });
+    }
+}
+
+/// Whoever sent the event did not write the input: its webhook did.
+fn unfit(refusal: Refusal) -> Refusal {
+    match refusal {
+        Refusal::Invalid(_) => Refusal::MappingFailed { reason: refusal.to_string().trim_end_matches('.').to_owned() },
+        other => other,
     }
 }
 
@@ -306,6 +318,7 @@ fn request(
         fingerprint: Sha256Digest::of(body),
         input,
         input_json,
+        output: None,
         metadata: mapped.metadata.clone().into_iter().chain(own).collect(),
         queue_ttl_s: DEFAULT_QUEUE_TTL_S,
         max_duration_s: DEFAULT_DURATION_S,

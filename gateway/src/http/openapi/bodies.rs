@@ -15,6 +15,8 @@ use utoipa::{PartialSchema, ToSchema};
 #[allow(dead_code, reason = "its schema is what it is for")]
 pub(in crate::http) struct Submission {
     input: NewInput,
+    /// The data that the result is to have beside its text. A service takes it where its `caller_schema` is true.
+    output: Option<NewOutput>,
     /// Labels of your own, at most 16: names of 1 to 64 characters, values of at most 512.
     #[schema(schema_with = labels)]
     metadata: Option<BTreeMap<String, String>>,
@@ -35,6 +37,8 @@ pub(in crate::http) struct Message {
     #[schema(minimum = 1, maximum = 2_147_483_647)]
     expected_generation: u32,
     input: NewInput,
+    /// The data that the result is to have beside its text. A service takes it where its `caller_schema` is true.
+    output: Option<NewOutput>,
     /// Labels of your own, at most 16: names of 1 to 64 bytes, values of at most 512.
     #[schema(schema_with = labels)]
     metadata: Option<BTreeMap<String, String>>,
@@ -88,8 +92,23 @@ struct NewInput {
     /// 1 byte to 256 KiB of UTF-8.
     #[schema(min_length = 1, max_length = 262_144)]
     text: String,
+    /// Data that fits the `input_schema` of the service; any value where it has none.
+    data: Option<Value>,
     #[serde(flatten)]
     more: Map<String, Value>,
+}
+
+/// The data that a result is to have, by a schema of your own.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+#[allow(dead_code, reason = "its schema is what it is for")]
+struct NewOutput {
+    /// What the data is called, which the assistant reads.
+    #[schema(pattern = "^[a-zA-Z0-9_-]{1,64}$")]
+    name: String,
+    /// JSON Schema, draft 2020-12, with the root `"type": "object"`; references lead to the same schema only.
+    #[schema(value_type = Object)]
+    schema: Value,
 }
 
 /// Labels that runs are sought by.
@@ -145,6 +164,7 @@ mod tests {
     fn the_schema_has_the_members_that_are_read() {
         assert_members::<Submission>(&body::SUBMISSION_MEMBERS);
         assert_members::<Message>(&body::MESSAGE_MEMBERS);
+        assert_members::<NewOutput>(&body::OUTPUT_MEMBERS);
         assert_members::<NewConversation>(&body::CONVERSATION_MEMBERS);
         assert_members::<NewReset>(&body::RESET_MEMBERS);
         assert_members::<NewStop>(&body::STOP_MEMBERS);

@@ -19,6 +19,7 @@ pub(in crate::http) fn directory() -> Value {
             "name": "Invoices",
             "description": "Answers questions about our invoices.",
             "version": 3,
+            "caller_schema": true,
             "device": { "connected": true, "last_seen_at": "2026-11-21T09:14:48.907Z" },
         }],
     })
@@ -33,8 +34,25 @@ pub(in crate::http) fn capabilities() -> Value {
 pub(in crate::http) fn submission() -> Value {
     json!({
         "input": { "text": "Which invoices are open?", "customer": 4711 },
+        "output": output(),
         "metadata": { "ticket": "T-1880" },
         "queue_ttl_s": 3600,
+    })
+}
+
+/// The data that a caller asks for.
+fn output() -> Value {
+    json!({
+        "name": "open_invoices",
+        "schema": {
+            "type": "object",
+            "properties": {
+                "ids": { "type": "array", "items": { "type": "string" } },
+                "count": { "type": "integer" },
+            },
+            "required": ["ids", "count"],
+            "additionalProperties": false,
+        },
     })
 }
 
@@ -52,6 +70,7 @@ pub(in crate::http) fn accepted() -> Value {
         },
         "attempt": 0,
         "input": { "text": "Which invoices are open?", "customer": 4711 },
+        "output": output(),
         "metadata": { "ticket": "T-1880" },
         "queue_position": 0,
         "last_sequence": 1,
@@ -109,7 +128,12 @@ fn ended() -> Value {
         "state": "succeeded",
         "attempt": 1,
         "input": { "text": "Which invoices are open?", "customer": 4711 },
-        "result": { "text": "Two are open: 2026-102 and 2026-103.", "finish_reason": "completed" },
+        "output": output(),
+        "result": {
+            "text": "Two are open: 2026-102 and 2026-103.",
+            "data": { "ids": ["2026-102", "2026-103"], "count": 2 },
+            "finish_reason": "completed",
+        },
         "usage": {
             "input_tokens": 1412,
             "cached_input_tokens": 1024,

@@ -91,6 +91,8 @@ codes! {
     UnsupportedMediaType = "unsupported_media_type",
     /// Values that are not acceptable.
     InvalidInput = "invalid_input",
+    /// A schema that cannot be used.
+    SchemaUnsupported = "schema_unsupported",
     /// A member that callers cannot set.
     UnknownField = "unknown_field",
     /// An event that a webhook can make nothing of.

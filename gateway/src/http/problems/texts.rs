@@ -322,6 +322,16 @@ impl Code {
                 next: "Correct the values that `errors` names. Nothing was accepted, so the `Idempotency-Key` is still free.",
                 members: &[ERRORS_MEMBER],
             },
+            Self::SchemaUnsupported => &ProblemFacts {
+                status: StatusCode::UNPROCESSABLE_ENTITY,
+                title: "Schema unsupported",
+                retry: RetryAdvice::No,
+                what: "The schema of `output` cannot be used.",
+                why: "It is not JSON Schema of draft 2020-12 with the root `\"type\": \"object\"`, it refers to something outside \
+                      itself, or it is larger or more deeply nested than `GET /capabilities` allows. `errors` names the place.",
+                next: "Change the schema there. Put what a `$ref` names into `$defs` of the same schema.",
+                members: &[ERRORS_MEMBER],
+            },
             Self::UnknownField => &ProblemFacts {
                 status: StatusCode::UNPROCESSABLE_ENTITY,
                 title: "Unknown field",

@@ -23,6 +23,8 @@ pub(super) struct RunEnding<'a> {
     pub seq: Option<u64>,
     /// The outcome.
     pub outcome: &'a Outcome,
+    /// Whether its data is known to fit the run's output.
+    pub is_checked: bool,
     /// What the device signed about it.
     pub receipt: Option<&'a str>,
     /// Events of the attempt right before it, which are stored with it.
@@ -33,8 +35,9 @@ impl<'a> RunEnding<'a> {
     /// The ending that a record reports, if it does.
     pub(super) fn of(reported: ReportedRecord<'a>, events: &'a [(EventType, Value)]) -> Option<Self> {
         match &reported.record.what {
-            AttemptUpdate::End { seq, outcome, receipt } => {
-                Some(Self { reported, seq: Some(*seq), outcome, receipt: receipt.as_deref(), events })
+            AttemptUpdate::End { seq, outcome, is_checked, receipt } => {
+                let (seq, is_checked, receipt) = (Some(*seq), *is_checked, receipt.as_deref());
+                Some(Self { reported, seq, outcome, is_checked, receipt, events })
             }
             _ => None,
         }
@@ -89,13 +92,14 @@ const END_SQL: &str = "-- attempts::end
             model_unavailable_since = CASE s.unavailable WHEN true THEN coalesce(model_unavailable_since, now())
                 WHEN false THEN NULL ELSE model_unavailable_since END
         FROM unnest($1::uuid[], $2::integer[], $3::uuid[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[],
-                $9::text[], $10::bigint[], $11::bigint[], $12::text[], $13::boolean[])
+                $9::text[], $10::bigint[], $11::bigint[], $12::text[], $13::boolean[], $20::boolean[])
             AS s (run_id, attempt, device_id, epoch, state, from_states, result, error, usage, seq, events, receipt,
-                unavailable)
+                unavailable, is_checked)
         WHERE r.run_id = ANY ($1) AND r.run_id = s.run_id AND r.attempt = s.attempt AND r.device_id = s.device_id
             AND r.epoch = s.epoch
             AND r.state = ANY (string_to_array(s.from_states, ','))
             AND device_seq = coalesce(s.seq - 1 - s.events, 0) AND open_approval IS NULL
+            AND (r.output IS NULL OR s.is_checked OR s.state <> 'succeeded')
         RETURNING r.run_id, last_sequence, extract(epoch FROM finished_at - started_at)::float8 AS seconds
     ), noted AS (
         INSERT INTO run_events (run_id, sequence, event_id, type, data)
@@ -110,7 +114,7 @@ const END_UNSETTLED_SQL: &str = "-- attempts::end_unsettled
     WITH held AS (
         SELECT run_id, state = 'awaiting_reconciliation' AS in_doubt, open_approval FROM runs
         WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4 AND state = ANY($11)
-            AND device_seq = coalesce($10::bigint - 1, 0)
+            AND device_seq = coalesce($10::bigint - 1, 0) AND (output IS NULL OR $18 OR $5 <> 'succeeded')
         FOR UPDATE
     ), ended AS (
         UPDATE runs r SET state = $5, result = $6::text::json, error = $7::text::json, usage = $8::text::json,
@@ -158,9 +162,10 @@ pub(super) async fn end_all(
     let before: Vec<_> = endings.iter().map(|ending| i64::try_from(ending.events.len()).unwrap_or(i64::MAX)).collect();
     let receipts: Vec<_> = endings.iter().map(|ending| ending.receipt).collect();
     let unavailable: Vec<_> = endings.iter().map(|ending| model_is_unavailable(ending.events)).collect();
+    let checked: Vec<_> = endings.iter().map(|ending| ending.is_checked).collect();
     let retention = retention.as_secs_f64();
     let EventColumns { runs, numbers, ids, types, data } = &noted;
-    let rest: [&(dyn ToSql + Sync); 15] = [
+    let rest: [&(dyn ToSql + Sync); 16] = [
         &states,
         &from,
         &results,
@@ -176,6 +181,7 @@ pub(super) async fn end_all(
         ids,
         types,
         data,
+        &checked,
     ];
     Fences::of(endings.iter().map(|ending| &ending.reported)).change(client, END_SQL, &rest).await
 }
@@ -191,7 +197,7 @@ pub(super) async fn end(
     }
     let end = ending.columns()?;
     let [event_id, withdrawn_id, reconciled_id] = std::array::from_fn(|_| EventId::new().uuid());
-    let rest: [&(dyn ToSql + Sync); 13] = [
+    let rest: [&(dyn ToSql + Sync); 14] = [
         &end.state.as_str(),
         &end.result,
         &end.error,
@@ -205,6 +211,7 @@ pub(super) async fn end(
         &ending.receipt,
         &withdrawn_id,
         &reconciled_id,
+        &ending.is_checked,
     ];
     ending.reported.one(client, END_UNSETTLED_SQL, &rest).await
 }
@@ -247,7 +254,7 @@ pub(super) async fn mismatch(
     let was_unknown = reported.one(client, WAS_UNKNOWN_SQL, &[]).await?.is_some();
     let effects = if was_unknown { Effects::Possible } else { Effects::None };
     let outcome = definition_mismatch(effects);
-    let ending = RunEnding { reported, seq: None, outcome: &outcome, receipt: None, events: &[] };
+    let ending = RunEnding { reported, seq: None, outcome: &outcome, is_checked: true, receipt: None, events: &[] };
     end(client, ending, retention).await
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use deskgate_protocol::control::RevokeCode;
-use deskgate_protocol::run::{EventType, RunState};
+use deskgate_protocol::run::{EventType, Outcome, RunState};
 
 use super::batches::ReportedRecord;
 use super::{AttemptRecord, AttemptUpdate, RecordOutcome, write};
@@ -31,7 +31,7 @@ impl Store {
             self.pass_over_lost_claims(session, &[(record.run_id, record.attempt)]).await?;
         }
         let sql = "-- attempts::explain
-            SELECT attempt, epoch, state, device_seq, unknown_attempt = $3 FROM runs WHERE run_id = $1 AND device_id = $2";
+            SELECT attempt, epoch, state, device_seq, unknown_attempt = $3, output IS NOT NULL FROM runs WHERE run_id = $1 AND device_id = $2";
         let said = i32::try_from(record.attempt).unwrap_or(i32::MAX);
         let Some(row) = self.durable_opt(sql, &[&record.run_id.uuid(), &session.device_id.uuid(), &said]).await? else {
             return Ok(RecordOutcome::Revoked(RevokeCode::UnknownRun));
@@ -77,6 +77,9 @@ impl Store {
             }
             AttemptUpdate::End { seq, .. } if device_seq >= *seq => RecordOutcome::Done,
             AttemptUpdate::End { seq, .. } if device_seq + 1 < *seq => RecordOutcome::Gap,
+            AttemptUpdate::End { outcome: Outcome::Succeeded { .. }, is_checked: false, .. } if row.try_get(5)? => {
+                RecordOutcome::Unchecked
+            }
             AttemptUpdate::Mismatch if EventType::ending(state).is_some() => RecordOutcome::Done,
             AttemptUpdate::Mismatch => RecordOutcome::Gap,
             AttemptUpdate::Return if state == RunState::Queued => RecordOutcome::Done,

@@ -87,6 +87,9 @@ pub enum AttemptUpdate {
         seq: u64,
         /// The outcome.
         outcome: Outcome,
+        /// Whether the data of a result is known to fit the run's output. Without it, a success of a run with an output is
+        /// not stored.
+        is_checked: bool,
         /// What the device signed about it: a foreign text that looks like a receipt.
         receipt: Option<String>,
     },
@@ -115,7 +118,9 @@ impl AttemptUpdate {
         match self {
             Self::Events { events, .. } => events.iter().map(|(_, data)| json_bytes(data)).sum(),
             Self::Approval { approval, .. } => json_bytes(&approval.data),
-            Self::End { outcome: Outcome::Succeeded { result, .. }, .. } => result.text.len(),
+            Self::End { outcome: Outcome::Succeeded { result, .. }, .. } => {
+                result.text.len() + result.data.as_deref().map_or(0, json_bytes)
+            }
             Self::End { outcome: Outcome::Failed { error, .. }, .. } => error.message.len(),
             _ => 0,
         }
@@ -143,6 +148,8 @@ pub enum RecordOutcome {
     Replaced,
     /// Numbers before it are missing: the device skipped some.
     Gap,
+    /// It is the success of a run with an output, and its data was not checked.
+    Unchecked,
     /// The device had no capacity for a run that it started before: it stays the device's, and is to be offered to it
     /// again.
     Kept,
@@ -244,10 +251,10 @@ async fn write(
         AttemptUpdate::Return => starts::return_offer(client, reported).await,
         AttemptUpdate::Events { .. } => Ok(events::store(client, &[reported]).await?.into_values().next()),
         AttemptUpdate::Approval { seq, approval } => approvals::store(client, reported, *seq, approval).await,
-        AttemptUpdate::End { seq, outcome, receipt } => {
-            let ending = RunEnding { reported, seq: Some(*seq), outcome, receipt: receipt.as_deref(), events: &[] };
-            ends::end(client, ending, retention).await
-        }
+        AttemptUpdate::End { .. } => match RunEnding::of(reported, &[]) {
+            Some(ending) => ends::end(client, ending, retention).await,
+            None => Ok(None),
+        },
         AttemptUpdate::Mismatch => ends::mismatch(client, reported, retention).await,
         AttemptUpdate::Reconcile => reconnects::reconcile(client, reported).await,
         AttemptUpdate::Lose => reconnects::lose(client, reported).await,

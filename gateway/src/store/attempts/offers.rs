@@ -53,7 +53,7 @@ macro_rules! free_runs {
 /// What an offer is made of.
 macro_rules! offer_columns {
     () => {
-        "run_id, attempt, endpoint_id, endpoint_version, definition_sha256, subject, input, conversation_id, generation,
+        "run_id, attempt, endpoint_id, endpoint_version, definition_sha256, subject, input, output, conversation_id, generation,
                 max_duration_s, traceparent"
     };
 }
@@ -245,6 +245,7 @@ fn offer_of(row: &Row) -> Result<Offer, Error> {
         definition_sha256: digest(row.try_get("definition_sha256")?)?,
         subject: Some(row.try_get("subject")?),
         input: json(row, "input")?.ok_or_else(missing)?,
+        output: json(row, "output")?,
         conversation: row.try_get::<_, Option<uuid::Uuid>>("conversation_id")?.map(Into::into),
         generation: row.try_get::<_, Option<i32>>("generation")?.map(i32::unsigned_abs),
         max_duration_s: row.try_get::<_, i32>("max_duration_s")?.unsigned_abs(),

@@ -22,6 +22,8 @@ fn submission(test_store: &TestStore, identity: &str, body: &str) -> Submission 
         fingerprint: Sha256Digest::of(body.as_bytes()),
         draft: None,
         input: r#"{"text":"hello"}"#.to_owned(),
+        output: None,
+        checked_version: None,
         metadata: "{}".to_owned(),
         queue_ttl_s: 60,
         max_duration_s: 60,

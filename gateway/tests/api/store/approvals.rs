@@ -123,7 +123,9 @@ async fn a_stop_of_a_run_that_awaits_approval_is_cancelling_whatever_becomes_of_
         assert_eq!(test_store.state(run_id).await, "cancelling");
     }
     let outcome = Outcome::Cancelled { effects: Effects::None, usage: Usage::default() };
-    test_store.all_done(session, run_id, [AttemptUpdate::End { seq: 5, outcome, receipt: None }]).await;
+    test_store
+        .all_done(session, run_id, [AttemptUpdate::End { seq: 5, outcome, is_checked: false, receipt: None }])
+        .await;
     let types = test_store.events(run_id).await;
     assert_eq!(types[2..5], [RunAwaitingApproval, RunCancelling, RunApprovalResolved]);
     assert_eq!(types[5..], [RunAwaitingApproval, RunApprovalResolved, RunCancelled]);
@@ -177,7 +179,9 @@ async fn an_end_while_a_request_is_open_withdraws_it_and_counts() {
     let outcome = Outcome::Cancelled { effects: Effects::None, usage: Usage::default() };
     let refused = RecordOutcome::Revoked(RevokeCode::StaleAttempt);
     assert_eq!(
-        test_store.one(session, run_id, 1, AttemptUpdate::End { seq: 2, outcome, receipt: None }).await,
+        test_store
+            .one(session, run_id, 1, AttemptUpdate::End { seq: 2, outcome, is_checked: false, receipt: None })
+            .await,
         refused
     );
     assert_eq!(test_store.state(run_id).await, "awaiting_approval");
@@ -189,12 +193,16 @@ async fn a_request_that_is_open_when_its_run_is_stopped_or_in_doubt_is_withdrawn
     let stopped = || Outcome::Cancelled { effects: Effects::Possible, usage: Usage::default() };
     for (in_doubt, is_stopped, end) in [
         (None, true, succeeded(2)),
-        (None, true, AttemptUpdate::End { seq: 2, outcome: stopped(), receipt: None }),
+        (None, true, AttemptUpdate::End { seq: 2, outcome: stopped(), is_checked: false, receipt: None }),
         (None, true, AttemptUpdate::Cancel { held: 1 }),
         (Some(AttemptUpdate::Unknown), false, failed(2)),
         (Some(AttemptUpdate::Unknown), true, AttemptUpdate::RunAgain),
         (Some(AttemptUpdate::Lose), false, succeeded(2)),
-        (Some(AttemptUpdate::Lose), true, AttemptUpdate::End { seq: 2, outcome: stopped(), receipt: None }),
+        (
+            Some(AttemptUpdate::Lose),
+            true,
+            AttemptUpdate::End { seq: 2, outcome: stopped(), is_checked: false, receipt: None },
+        ),
         (Some(AttemptUpdate::Lose), true, AttemptUpdate::Cancel { held: 1 }),
     ] {
         let (session, run_id, id) = asking(&test_store).await;

@@ -90,7 +90,7 @@ async fn what_sessions_report_together_is_judged_for_each_and_a_report_that_cann
     let (reports, _tasks) = entrance(&test_store);
     // PostgreSQL stores no text with this character.
     let AttemptUpdate::End { seq, outcome, .. } = succeeded(1) else { unreachable!("it is an end") };
-    let broken = AttemptUpdate::End { seq, outcome, receipt: Some("\0".to_owned()) };
+    let broken = AttemptUpdate::End { seq, outcome, is_checked: false, receipt: Some("\0".to_owned()) };
     let of = |records: Vec<AttemptRecord>| -> Arc<[AttemptRecord]> { records.into() };
     // All wait before a committer begins: nothing is polled in between.
     let (one, other, bad) = tokio::join!(

@@ -23,9 +23,7 @@ use deskgate_gateway::notify::ChangeNotifier;
 use deskgate_gateway::store::attempts::{Approval, AttemptRecord, AttemptUpdate, RecordOutcome};
 use deskgate_gateway::store::leases::SessionKey;
 use deskgate_gateway::store::{self, Store};
-use deskgate_protocol::run::{
-    Effects, EventType, FinishReason, Outcome, Run, RunError, RunErrorCode, RunResult, Usage,
-};
+use deskgate_protocol::run::{Effects, EventType, Outcome, Run, RunError, RunErrorCode, RunResult, Usage};
 use deskgate_protocol::{ApprovalId, EndpointId, RunId, Timestamp};
 use serde_json::json;
 use uuid::Uuid;
@@ -190,8 +188,13 @@ pub(crate) fn closed(seq: u64, approval_id: ApprovalId) -> AttemptUpdate {
 }
 
 pub(crate) fn succeeded(seq: u64) -> AttemptUpdate {
-    let result = RunResult { text: "done".to_owned(), finish_reason: FinishReason::Completed };
-    AttemptUpdate::End { seq, outcome: Outcome::Succeeded { result, usage: Usage::default() }, receipt: None }
+    let result = RunResult::completed("done");
+    AttemptUpdate::End {
+        seq,
+        outcome: Outcome::Succeeded { result, usage: Usage::default() },
+        is_checked: false,
+        receipt: None,
+    }
 }
 
 pub(crate) fn failed(seq: u64) -> AttemptUpdate {
@@ -201,7 +204,12 @@ pub(crate) fn failed(seq: u64) -> AttemptUpdate {
         retryable: true,
         effects: Effects::None,
     };
-    AttemptUpdate::End { seq, outcome: Outcome::Failed { error, usage: Usage::default() }, receipt: None }
+    AttemptUpdate::End {
+        seq,
+        outcome: Outcome::Failed { error, usage: Usage::default() },
+        is_checked: false,
+        receipt: None,
+    }
 }
 
 /// The text of a query's parameter.

@@ -210,6 +210,7 @@ async fn every_statement_is_understood_by_the_database() {
         name: "x".to_owned(),
         description: String::new(),
         definition_sha256: digest,
+        data: Default::default(),
     };
     store.publish(owner, &unknown).await.expect("publish");
     store.published_by(device.device_id).await.expect("published_by");
@@ -313,7 +314,8 @@ async fn every_statement_is_understood_by_the_database() {
     assert_eq!(store.progress(&[(run_id, 0), (RunId::new(), 0)], 10).await.expect("progress").len(), 1);
     store.run_mark(run_id).await.expect("run_mark").expect("stored");
     done(&["runs::run", "runs::run_of_device", "runs::waiting_runs", "events::events_after"]);
-    done(&["runs::run_mark", "events::progress"]);
+    assert_eq!(store.output_of_run(device.device_id, run_id).await.expect("output"), None);
+    done(&["runs::run_mark", "runs::output", "events::progress"]);
 
     // Executed by the tests beside this one, which need more than a call.
     done(&["admissions::admit_all", "admissions::look_again"]);

@@ -25,7 +25,12 @@ async fn unknown(test_store: &TestStore) -> (SessionKey, RunId) {
 }
 
 fn cancelled(seq: u64, effects: Effects) -> AttemptUpdate {
-    AttemptUpdate::End { seq, outcome: Outcome::Cancelled { effects, usage: Usage::default() }, receipt: None }
+    AttemptUpdate::End {
+        seq,
+        outcome: Outcome::Cancelled { effects, usage: Usage::default() },
+        is_checked: false,
+        receipt: None,
+    }
 }
 
 #[tokio::test]
@@ -127,7 +132,12 @@ async fn a_person_who_says_that_it_ended_ends_it_with_what_is_known() {
         retryable: false,
         effects: Effects::Known,
     };
-    let end = AttemptUpdate::End { seq: 3, outcome: Outcome::Failed { error, usage: Usage::default() }, receipt: None };
+    let end = AttemptUpdate::End {
+        seq: 3,
+        outcome: Outcome::Failed { error, usage: Usage::default() },
+        is_checked: false,
+        receipt: None,
+    };
     test_store.all_done(session, run_id, [end.clone(), end]).await;
     assert_eq!(test_store.events(run_id).await[4..], [RunAwaitingReconciliation, RunReconciled, RunFailed]);
     assert_eq!(test_store.data(run_id, 5).await, json!({ "state": "failed", "by": "desktop_user" }));

@@ -138,6 +138,7 @@ async fn publish(
         name: name.to_owned(),
         description: "Answers questions.".to_owned(),
         definition_sha256: Sha256Digest::of(name.as_bytes()),
+        data: Default::default(),
     };
     desktop.publish(request).await.expect("published").endpoint_id
 }

@@ -17,6 +17,7 @@ use super::*;
 
 mod approvals;
 mod outdated;
+mod result;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -41,6 +42,7 @@ fn setup_under(max_turns: u32, approvals: ApprovalPolicy) -> Setup {
         system: "system".into(),
         messages: vec![Message::User { text: "hello".into(), details: None }],
         tools: vec![(ToolKind::Read, spec("Read")), (ToolKind::Write, spec("Write"))],
+        output: None,
         max_turns,
         max_output_tokens: None,
         context_tokens: None,
@@ -114,6 +116,7 @@ fn words(effect: &TurnEffect) -> String {
         TurnEffect::Begin { call, basis: CallBasis::Rules } => format!("begin {} by the rules", call.tool),
         TurnEffect::Begin { call, basis: CallBasis::Approval(_) } => format!("begin {} by approval", call.tool),
         TurnEffect::Begin { call, basis: CallBasis::Grant(_) } => format!("begin {} by a grant", call.tool),
+        TurnEffect::CheckData { data, .. } => format!("check {data}"),
         TurnEffect::Note { ok, .. } => format!("note {ok}"),
         TurnEffect::KeepCall(call) => format!("keep {} {:?}", call.tool, call.output),
         TurnEffect::Emit(DeviceEvent::ToolStarted { call_id, tool, .. }) => format!("{call_id} {tool} started"),
@@ -595,7 +598,7 @@ fn any_event() -> impl Strategy<Value = TurnEvent> {
     prop_oneof![
         4 => Just(0).prop_map(|_| TurnEvent::Started),
         4 => Just(0).prop_map(|_| says("text")),
-        4 => prop_oneof![Just("Read"), Just("Write"), Just("Nothing")].prop_map(calls),
+        4 => prop_oneof![Just("Read"), Just("Write"), Just("Result"), Just("Nothing")].prop_map(calls),
         6 => Just(0).prop_map(|_| ends()),
         1 => Just(0).prop_map(|_| fails(ErrorKind::Auth, false)),
         2 => Just(0).prop_map(|_| fails(ErrorKind::Overloaded, true)),
@@ -615,6 +618,8 @@ fn any_event() -> impl Strategy<Value = TurnEvent> {
         6 => Just(0).prop_map(|_| TurnEvent::Noted),
         1 => Just(0).prop_map(|_| TurnEvent::NotWritten),
         1 => Just(0).prop_map(|_| tool_ends(Err(ToolFailure::WorkspaceGone))),
+        1 => Just(0).prop_map(|_| TurnEvent::Checked(Ok(()))),
+        6 => Just(0).prop_map(|_| result::misfit()),
         1 => Just(0).prop_map(|_| TurnEvent::Stop),
         1 => Just(0).prop_map(|_| TurnEvent::Deadline),
     ]
@@ -625,15 +630,18 @@ proptest! {
     fn no_sequence_of_events_ends_a_run_twice_or_does_two_things_at_once(
         events in prop::collection::vec(any_event(), 0..120),
         max_turns in 0u32..5,
+        gives_data: bool,
     ) {
-        let mut turn = turn(max_turns);
+        let output = gives_data.then(result::output);
+        let mut turn = Turn::new(Setup { output, ..setup(max_turns) });
         let mut finished = false;
         let mut tools = Vec::new();
         let mut pauses = 0;
         for event in events {
             pauses += u64::from(matches!(event, TurnEvent::RetryDue));
             let ending = matches!(event, TurnEvent::Stop | TurnEvent::Deadline) && !finished;
-            let finishes_tool = matches!(event, TurnEvent::ToolFinished { .. } | TurnEvent::Noted);
+            let finishes_tool =
+                matches!(event, TurnEvent::ToolFinished { .. } | TurnEvent::Noted | TurnEvent::Checked(_));
             let says_no = matches!(event, TurnEvent::Planned(Err(_)));
             let effects = on(&mut turn, event);
             prop_assert!(!finished || effects.is_empty(), "something came after the end: {:?}", effects);
@@ -652,7 +660,8 @@ proptest! {
             }
             let asked = effects.iter().filter(|effect| {
                 let asks = matches!(effect, TurnEffect::Plan { .. } | TurnEffect::Ask(_) | TurnEffect::AwaitAnswer(_));
-                let writes = matches!(effect, TurnEffect::Begin { .. } | TurnEffect::Note { .. });
+                let writes =
+                    matches!(effect, TurnEffect::Begin { .. } | TurnEffect::Note { .. } | TurnEffect::CheckData { .. });
                 let works = matches!(effect, TurnEffect::CallModel(_) | TurnEffect::RetryIn(_));
                 asks || writes || works || matches!(effect, TurnEffect::Finish(_))
             });
@@ -677,7 +686,9 @@ proptest! {
         prop_assert_eq!(ends, usize::from(!finished));
         // Every answered call directly follows its message, so that providers accept it.
         for pair in turn.messages.windows(2) {
-            if let Message::Assistant { tool_calls, .. } = &pair[0] {
+            if let Message::Assistant { tool_calls, .. } = &pair[0]
+                && !(gives_data && tool_calls.is_empty())
+            {
                 let Message::ToolResults(results) = &pair[1] else { panic!("a call without its result") };
                 prop_assert_eq!(tool_calls.len(), results.len());
             }

@@ -8,7 +8,7 @@ use deskgate_gateway::store::leases::SessionKey;
 use deskgate_gateway::store::{Database, Store};
 use deskgate_protocol::DeviceId;
 use deskgate_protocol::control::Offer;
-use deskgate_protocol::run::{FinishReason, Outcome, RunResult, Usage};
+use deskgate_protocol::run::{Outcome, RunResult, Usage};
 use serde_json::json;
 use tokio_postgres::Client;
 
@@ -106,9 +106,10 @@ impl Queue<'_> {
         for _ in 0..groups {
             let offers = self.store.claim(self.session, RUNS_PER_CLAIM.try_into()?, &room, retention).await?;
             anyhow::ensure!(offers.len() as i64 == RUNS_PER_CLAIM, "{} runs were claimed", offers.len());
-            let result = RunResult { text: "done".to_owned(), finish_reason: FinishReason::Completed };
+            let result = RunResult::completed("done");
             let outcome = Outcome::Succeeded { result, usage: Usage::default() };
-            for what in [AttemptUpdate::Start, AttemptUpdate::End { seq: 1, outcome, receipt: None }] {
+            for what in [AttemptUpdate::Start, AttemptUpdate::End { seq: 1, outcome, is_checked: false, receipt: None }]
+            {
                 let record =
                     |offer: &Offer| AttemptRecord { run_id: offer.run_id, attempt: offer.attempt, what: what.clone() };
                 let records: Vec<_> = offers.iter().map(record).collect();

@@ -76,6 +76,7 @@ impl RawDevice {
             name: "orders".to_owned(),
             description: String::new(),
             definition_sha256: Sha256Digest::of(b"bench"),
+            data: Default::default(),
         };
         self.ask(endpoint.into()).await?;
         self.ask(SetAccess { enabled: true }.into()).await?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use deskgate_protocol::RunId;
 use deskgate_protocol::control::{DeviceFrame, GatewayFrame, InFlightRun, InFlightStatus};
-use deskgate_protocol::run::{FinishReason, Outcome, RunResult, Usage};
+use deskgate_protocol::run::{Outcome, RunResult, Usage};
 use deskgate_tests::raw::RawConnection;
 use serde_json::{Value, json};
 
@@ -101,7 +101,7 @@ async fn offered(line: &mut RawConnection, run_id: RunId) -> Option<u32> {
 }
 
 fn finish(run_id: RunId, attempt: u32, text: &str) -> DeviceFrame {
-    let result = RunResult { text: text.to_owned(), finish_reason: FinishReason::Completed };
+    let result = RunResult::completed(text);
     let outcome = Outcome::Succeeded { result, usage: Usage::default() };
     DeviceFrame::Finish { run_id, attempt, seq: 1, outcome, receipt: None }
 }

@@ -34,6 +34,7 @@ impl RawDevice {
             name: "stray".to_owned(),
             description: String::new(),
             definition_sha256: Sha256Digest::of(b"anything"),
+            data: Default::default(),
         };
         ask(&mut line, publication).await;
         ask(&mut line, SetAccess { enabled: true }).await;
