@@ -55,6 +55,7 @@ pub fn judge(bytes: &[u8]) {
             subject_path: some(subject_path),
             conversation_key: some(key),
             metadata: BTreeMap::from([("label".to_owned(), "$.label".to_owned())]),
+            data: BTreeMap::from([("whole".to_owned(), "$".to_owned()), ("again".to_owned(), "$".to_owned())]),
         },
         requests_per_second: 10,
         keep_bodies: false,
@@ -79,12 +80,14 @@ fn same(make: impl Fn() -> String) {
 }
 
 fn bounded(mapped: &MappedRun) {
-    let MappedRun { text, subject, conversation_key, metadata } = mapped;
+    let MappedRun { text, subject, conversation_key, metadata, data } = mapped;
     assert!((1..=MAX_TEXT_BYTES).contains(&text.len()), "a text of {} bytes", text.len());
     assert!(
         (1..=255).contains(&subject.len()) && subject.bytes().all(|byte| (0x21..0x7f).contains(&byte)),
         "{subject:?}"
     );
     assert!(conversation_key.iter().all(|key| (1..=255).contains(&key.chars().count())), "{conversation_key:?}");
+    let size = data.iter().flatten().map(|(_, value)| value.to_string().len()).sum::<usize>();
+    assert!(size <= deskgate_schema::MAX_DATA_BYTES, "data of {size} bytes");
     assert!(metadata.values().all(|value| value.chars().count() <= 512), "{metadata:?}");
 }

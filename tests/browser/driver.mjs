@@ -73,7 +73,8 @@ async function focus(page) {
     });
     let at = await focused(page);
     // A page that has just come has no roles yet.
-    while (hidden === null && at.startsWith("none ")) {
+    const end = Date.now() + PATIENCE_MS;
+    while (hidden === null && at.startsWith("none ") && Date.now() < end) {
         await pages[page].evaluate(() => new Promise(requestAnimationFrame));
         at = await focused(page);
     }
@@ -117,6 +118,7 @@ const commands = {
     // Goes on by Tab until `to` has focus. All that has it on the way must be seen; behind the last one is nothing, once.
     async tab_to({ page, to, most }) {
         const way = [];
+        await pages[page].waitForLoadState("load");
         for (let step = 0; step < most; step += 1) {
             await pages[page].keyboard.press("Tab");
             const { at, hidden } = await focus(page);

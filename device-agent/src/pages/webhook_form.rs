@@ -12,7 +12,7 @@ use super::webhook_kinds::WebhookKind;
 use crate::local::{ErrorReply, ErrorReplyCode};
 
 /// The fields that an error can be about, each with its name on the page.
-const WEBHOOK_FIELD_LABELS: [(&str, &str); 20] = [
+const WEBHOOK_FIELD_LABELS: [(&str, &str); 21] = [
     ("name", "Name"),
     ("service", "Service"),
     ("secret", "Secret"),
@@ -23,6 +23,7 @@ const WEBHOOK_FIELD_LABELS: [(&str, &str); 20] = [
     ("subject-path", "Path to the subject"),
     ("conversation-key", "Path to the conversation"),
     ("label", "Labels"),
+    ("data", "Data"),
     ("rate", "Events a second"),
     ("signature-header", "Header"),
     ("algorithm", "Algorithm"),
@@ -55,7 +56,9 @@ pub(super) fn label(field: &str) -> &'static str {
 pub(super) fn fields(settings: &WebhookSettings) -> FormFields {
     let WebhookSettings { name, endpoint_id, scheme, filter, mapping, requests_per_second, keep_bodies } = settings;
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
-    let labels = mapping.metadata.iter().map(|(name, path)| format!("{name}={path}"));
+    let pairs = |pairs: &BTreeMap<String, String>| {
+        pairs.iter().map(|(name, path)| format!("{name}={path}")).collect::<Vec<_>>().join("\n")
+    };
     let mut fields = vec![
         ("name", name.clone()),
         ("service", endpoint_id.to_string()),
@@ -65,7 +68,8 @@ pub(super) fn fields(settings: &WebhookSettings) -> FormFields {
         ("subject", text(&mapping.subject)),
         ("subject-path", text(&mapping.subject_path)),
         ("conversation-key", text(&mapping.conversation_key)),
-        ("label", labels.collect::<Vec<_>>().join("\n")),
+        ("label", pairs(&mapping.metadata)),
+        ("data", pairs(&mapping.data)),
         ("rate", requests_per_second.to_string()),
         ("keep-bodies", if *keep_bodies { "yes" } else { "" }.to_owned()),
     ];
@@ -121,6 +125,7 @@ impl WebhookForm<'_> {
             subject_path: self.fields.filled("subject-path"),
             conversation_key: self.fields.filled("conversation-key"),
             metadata: self.pairs("label", '=', "a label is written as name=$.path, one in a line"),
+            data: self.pairs("data", '=', "a member is written as name=$.path, one in a line"),
         };
         let types = self.text("event-type");
         let types = types.split([',', '\n']).map(str::trim).filter(|kind| !kind.is_empty());

@@ -33,6 +33,7 @@ pub(crate) fn settings(device: &DeviceFixture) -> WebhookSettings {
             subject_path: Some("$.ticket.customer".to_owned()),
             conversation_key: None,
             metadata: BTreeMap::from([("ticket".to_owned(), "$.ticket.id".to_owned())]),
+            data: BTreeMap::new(),
         },
         requests_per_second: 1000,
         keep_bodies: false,
@@ -409,10 +410,43 @@ fn plain(header: &str, event_id: Option<&str>) -> WebhookScheme {
 }
 
 #[tokio::test]
+async fn a_mapping_gives_the_service_the_data_that_it_takes_and_what_does_not_fit_becomes_no_run() {
+    let gateway = TestGateway::new().await;
+    let sender = WebhookSender::new(&gateway, |settings| {
+        let paths = [("number", "$.ticket.id"), ("ticket", "$.ticket"), ("none", "$.nothing")];
+        settings.mapping.data = paths.map(|(name, path)| (name.to_owned(), path.to_owned())).into();
+    })
+    .await;
+    let run = gateway.read(sender.send(&gateway, "evt-1", &ticket()).await.run_id()).await.json();
+    let data = &run["input"]["data"];
+    assert_eq!((&data["number"], &data["ticket"]), (&ticket()["ticket"]["id"], &ticket()["ticket"]));
+    assert_eq!(data.get("none"), None, "the event has nothing there");
+
+    let typed = json!({ "type": "object", "properties": { "number": { "type": "string" } }, "required": ["none"] });
+    gateway.database.execute(&format!("UPDATE endpoints SET input_schema = '{typed}'")).await;
+    let refused = sender.send(&gateway, "evt-2", &ticket()).await;
+    assert_eq!((refused.status, &refused.json()["code"]), (422, &json!("mapping_failed")), "{refused:?}");
+    assert!(refused.json()["detail"].as_str().is_some_and(|why| why.contains("input.data")), "{refused:?}");
+    assert_eq!(runs(&gateway).await, "1");
+    let again = sender.send(&gateway, "evt-1", &ticket()).await;
+    assert_eq!(again.json()["run_id"], run["run_id"], "what it became stays");
+
+    let mut large = ticket();
+    large["ticket"]["text"] = "x".repeat(200 * 1024).into();
+    let reply = WebhookSender::new(&gateway, |settings| {
+        settings.mapping.data = ["a", "b"].map(|name| (name.to_owned(), "$.ticket".to_owned())).into();
+    })
+    .await;
+    let refused = reply.send(&gateway, "evt-3", &large).await;
+    assert_eq!((refused.status, &refused.json()["code"]), (422, &json!("mapping_failed")), "{refused:?}");
+    gateway.stop().await;
+}
+
+#[tokio::test]
 async fn settings_that_cannot_work_are_refused_with_what_is_wrong() {
     let gateway = TestGateway::new().await;
     type Change = fn(&mut WebhookSettings);
-    let wrong: [(&str, Change); 10] = [
+    let wrong: [(&str, Change); 12] = [
         ("text: a template has", |s| s.mapping.text = String::new()),
         ("text: at character 4: in {{ }} stands", |s| s.mapping.text = "Hi {{ x }}".to_owned()),
         ("subject-path: ", |s| s.mapping.subject_path = Some("$..customer".to_owned())),
@@ -420,6 +454,8 @@ async fn settings_that_cannot_work_are_refused_with_what_is_wrong() {
         ("condition: it cannot be read at character 9", |s| s.filter.condition = Some("payload.".to_owned())),
         ("event-type: ", |s| s.filter.event_types = vec!["a*b".to_owned()]),
         ("label: ", |s| s.mapping.metadata = BTreeMap::from([("webhook_hook_id".to_owned(), "$.a".to_owned())])),
+        ("data: number: ", |s| s.mapping.data = BTreeMap::from([("number".to_owned(), "$..id".to_owned())])),
+        ("data: at most 32", |s| s.mapping.data = (0..33).map(|n| (format!("m{n}"), "$.a".to_owned())).collect()),
         ("rate: ", |s| s.requests_per_second = 0),
         ("signature-header: ", |s| s.scheme = plain("X Sign", None)),
         ("event-id-from: ", |s| s.scheme = plain("X-Sign", Some("$..id"))),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use zeroize::Zeroizing;
 
 use crate::ids::{ApplicationId, ConversationId, EndpointId, HookId, ReceiptId, RunId};
@@ -120,6 +121,9 @@ pub struct WebhookMapping {
     /// Labels of the run, each with the path of its value.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metadata: BTreeMap<String, String>,
+    /// Members of the input's data, each with the path of its value.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub data: BTreeMap<String, String>,
 }
 
 /// A webhook's settings, without its secret.
@@ -374,4 +378,7 @@ pub struct MappedRun {
     pub conversation_key: Option<String>,
     /// The run's labels.
     pub metadata: BTreeMap<String, String>,
+    /// The input's data, if the mapping has some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<BTreeMap<String, Value>>,
 }

@@ -435,6 +435,7 @@ fn hook_settings() -> WebhookSettings {
             subject_path: Some("$.customer".to_owned()),
             conversation_key: Some("$.id".to_owned()),
             metadata: [("ticket".to_owned(), "$.id".to_owned())].into(),
+            data: [("number".to_owned(), "$.id".to_owned())].into(),
         },
         requests_per_second: 10,
         keep_bodies: true,
@@ -491,6 +492,7 @@ fn trial() -> WebhookTrial {
             subject: "anna".to_owned(),
             conversation_key: Some("7".to_owned()),
             metadata: [("ticket".to_owned(), "7".to_owned())].into(),
+            data: Some([("number".to_owned(), 7.into())].into()),
         }),
     }
 }

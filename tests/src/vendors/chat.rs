@@ -84,7 +84,19 @@ impl VendorState {
         if !function["description"].is_string() || function["parameters"]["type"] != "object" {
             return Err(bad(&format!("Invalid schema for function '{name}': schema must be of type 'object'")));
         }
-        let unknown = ["$schema", "$id", "additionalProperties", "propertyNames", "patternProperties"];
+        let unknown = [
+            "$schema",
+            "$id",
+            "$ref",
+            "$defs",
+            "additionalProperties",
+            "propertyNames",
+            "patternProperties",
+            "exclusiveMinimum",
+            "multipleOf",
+            "uniqueItems",
+            "const",
+        ];
         let schema = function["parameters"].to_string();
         match unknown.iter().find(|member| schema.contains(&format!("\"{member}\":"))) {
             Some(member) if self.vendor == Vendor::Google => {

@@ -45,6 +45,11 @@ impl VendorState {
             }
         }
         for (at, tool) in list(&body["tools"]).iter().enumerate() {
+            if ["oneOf", "anyOf", "allOf"].iter().any(|member| tool["input_schema"].get(member).is_some()) {
+                return Err(bad(&format!(
+                    "tools.{at}.custom.input_schema: input_schema does not support oneOf, allOf, or anyOf at the top level"
+                )));
+            }
             let fits = |key: &String| {
                 let is_known = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
                 (1..=64).contains(&key.len()) && key.chars().all(is_known)

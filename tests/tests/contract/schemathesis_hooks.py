@@ -17,3 +17,12 @@ def is_kept(value):
     if isinstance(value, list):
         return all(is_kept(member) for member in value)
     return not isinstance(value, int) or MIN_INTEGER <= value <= MAX_INTEGER
+
+
+@schemathesis.hook
+def map_body(context, body):
+    """Which schemas are supported is said in words: whatever object was made up becomes one that is."""
+    output = body.get("output") if isinstance(body, dict) else None
+    if isinstance(output, dict) and isinstance(output.get("schema"), dict):
+        output["schema"] = {"type": "object", "required": sorted(name for name in output["schema"] if name.isascii())[:3]}
+    return body

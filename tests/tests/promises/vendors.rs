@@ -82,6 +82,39 @@ async fn every_vendor_gets_its_reasoning_back_and_refuses_nothing() {
 }
 
 #[tokio::test]
+async fn every_vendor_gives_data_by_whatever_schema() {
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "reason": { "type": "string", "minLength": 1 },
+            "lamps": { "type": "array", "items": { "$ref": "#/$defs/lamp" }, "uniqueItems": true },
+            "kind": { "const": "stock" },
+        },
+        "required": ["reason", "lamps", "kind"],
+        "additionalProperties": false,
+        "anyOf": [{ "required": ["reason"] }],
+        "$defs": { "lamp": { "type": "object", "properties": {
+            "watts": { "type": "number", "exclusiveMinimum": 0, "multipleOf": 0.5 },
+            "beside": { "$ref": "#/$defs/lamp" },
+        } } },
+    });
+    let fits = json!({ "reason": "counted", "lamps": [{ "watts": 4.5 }, { "watts": 5 }], "kind": "stock" });
+    let wrong = json!({ "reason": "counted", "lamps": [{ "watts": 0 }], "kind": "stock" });
+    for kind in ALL {
+        let plays = vec![Move::Call(vec![("Result", wrong.clone())]), Move::Call(vec![("Result", fits.clone())])];
+        let vendor = ModelVendor::start(kind, plays).await;
+        let (_device, _folder, backend) = served_by(&vendor, kind, &[]).await;
+        let body = json!({ "input": { "text": "x" }, "output": { "name": "stock", "schema": schema } });
+        let run = backend.run_body(&body).await;
+        assert_eq!(run["result"]["data"], fits, "{kind:?}: {run}\n{:#?}", vendor.refused());
+        assert_eq!(vendor.refused(), Vec::<Value>::new(), "{kind:?}");
+        let asked = vendor.asked().pop().expect("asked").to_string();
+        assert!(asked.contains("exclusiveMinimum") || kind == Vendor::Google, "{kind:?}: the schema is kept: {asked}");
+        assert!(asked.contains("/lamps/0/watts"), "{kind:?}: the place is told: {asked}");
+    }
+}
+
+#[tokio::test]
 async fn each_effort_is_asked_as_the_vendors_model_takes_it() {
     let further = [
         (Vendor::Xai, "grok-4.7", &["--api", "chat"][..]),

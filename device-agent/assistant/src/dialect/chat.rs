@@ -326,10 +326,41 @@ fn stop_reason(word: &str) -> Result<StopReason, ModelError> {
 }
 
 fn tool(options: &ChatOptions, tool: &ToolSpec) -> Value {
-    let mut parameters = tool.parameters.clone();
-    without(&mut parameters, &options.refused_schema_members);
+    let refused = &options.refused_schema_members;
+    let mut parameters = match refused.iter().any(|member| member == "$ref") {
+        true => inlined(&tool.parameters, &tool.parameters, 0),
+        false => tool.parameters.clone(),
+    };
+    without(&mut parameters, refused);
     let function = json!({ "name": tool.name, "description": tool.description, "parameters": parameters });
     json!({ "type": "function", "function": function })
+}
+
+/// How many references stand inside each other before any value is said to be taken.
+const MAX_INLINED_REFERENCES: u32 = 6;
+
+/// A part of a schema with what its references lead to in their place.
+fn inlined(root: &Value, part: &Value, references: u32) -> Value {
+    match part {
+        Value::Object(members) => {
+            let target = members.get("$ref").and_then(|to| root.pointer(to.as_str()?.strip_prefix('#')?));
+            let target = target.filter(|_| references < MAX_INLINED_REFERENCES);
+            let mut inlined: Map<String, Value> = match target.map(|target| self::inlined(root, target, references + 1))
+            {
+                Some(Value::Object(members)) => members,
+                _ => Map::new(),
+            };
+            let own = members.iter().filter(|(name, _)| !matches!(name.as_str(), "$ref" | "$defs" | "definitions"));
+            inlined.extend(own.map(|(name, value)| match value {
+                // The only text is one of a list, where the vendor knows lists alone.
+                Value::String(_) if name == "const" => ("enum".to_owned(), json!([value])),
+                value => (name.clone(), self::inlined(root, value, references)),
+            }));
+            Value::Object(inlined)
+        }
+        Value::Array(list) => list.iter().map(|part| inlined(root, part, references)).collect(),
+        other => other.clone(),
+    }
 }
 
 /// Takes members out of a schema that the vendor does not know. Properties may have any name.

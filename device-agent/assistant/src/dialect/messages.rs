@@ -223,7 +223,12 @@ fn mark(block: &mut Value) {
 }
 
 fn tool(tool: &ToolSpec) -> Value {
-    json!({ "name": tool.name, "description": tool.description, "input_schema": tool.parameters })
+    let mut schema = tool.parameters.clone();
+    if let Value::Object(members) = &mut schema {
+        // At the root they are refused, which no documentation says. Whoever is called checks the arguments anyway.
+        members.retain(|name, _| !matches!(name.as_str(), "oneOf" | "anyOf" | "allOf"));
+    }
+    json!({ "name": tool.name, "description": tool.description, "input_schema": schema })
 }
 
 fn stop_reason(word: &str) -> StopReason {

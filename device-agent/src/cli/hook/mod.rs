@@ -292,6 +292,7 @@ fn describe(detail: &WebhookDetail) -> String {
         .fields("subject path", mapping.subject_path.as_ref())
         .fields("conversation", mapping.conversation_key.as_ref())
         .fields("label", mapping.metadata.iter().map(|(label, path)| format!("{label} = {path}")))
+        .fields("data", mapping.data.iter().map(|(name, path)| format!("{name} = {path}")))
         .field("rate", format!("{} a second", settings.requests_per_second))
         .field("bodies", if settings.keep_bodies { "kept with the last events" } else { "not kept" })
         .fields("old secret", hook.old_secret_until.map(|until| format!("active until {until}")));
@@ -334,6 +335,9 @@ fn tried(trial: &WebhookTrial) -> String {
             }
             for (label, value) in &mapped.metadata {
                 text += &format!("with the label {}\n", line(&format!("{label} = {value}")));
+            }
+            for (name, value) in mapped.data.iter().flatten() {
+                text += &format!("with the data {}\n", line(&format!("{name} = {value}")));
             }
             text + &block(&mapped.text, "  | ")
         }

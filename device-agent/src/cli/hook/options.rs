@@ -54,6 +54,9 @@ pub(in crate::cli) struct HookOptions {
     /// A label of the run and where its value is, as in issue=$.issue.number; may be repeated
     #[arg(long, value_name = "NAME=PATH", value_parser = label)]
     label: Vec<(String, String)>,
+    /// A member of the input's data and where its value is, as in number=$.issue.number; may be repeated
+    #[arg(long, value_name = "NAME=PATH", value_parser = label)]
+    data: Vec<(String, String)>,
     /// A type of events that is wanted, a final * stands for any ending; may be repeated [default: all]
     #[arg(long, value_name = "TYPE")]
     event_type: Vec<String>,
@@ -91,7 +94,7 @@ fn needed(what: &str) -> Failure {
 }
 
 fn label(text: &str) -> Result<(String, String), String> {
-    let (name, path) = text.split_once('=').ok_or("a label is written as name=$.path")?;
+    let (name, path) = text.split_once('=').ok_or("it is written as name=$.path")?;
     Ok((name.to_owned(), path.to_owned()))
 }
 
@@ -158,6 +161,7 @@ impl HookOptions {
             subject_path: None,
             conversation_key: None,
             metadata: BTreeMap::new(),
+            data: BTreeMap::new(),
         };
         self.put_over(WebhookSettings {
             name,
@@ -182,12 +186,8 @@ impl HookOptions {
         if !self.event_type.is_empty() {
             settings.filter.event_types = self.event_type.into_iter().filter(|kind| !kind.is_empty()).collect();
         }
-        for (name, path) in self.label {
-            match path.is_empty() {
-                true => settings.mapping.metadata.remove(&name),
-                false => settings.mapping.metadata.insert(name, path),
-            };
-        }
+        put_pairs(&mut settings.mapping.metadata, self.label);
+        put_pairs(&mut settings.mapping.data, self.data);
         let of_plain = [&self.signature_header, &self.prefix, &self.event_id_from, &self.event_type_from];
         let plain_chosen =
             of_plain.iter().any(|value| value.is_some()) || self.algorithm.is_some() || self.encoding.is_some();
@@ -206,6 +206,16 @@ impl HookOptions {
             _ => {}
         }
         Ok(settings)
+    }
+}
+
+/// An empty path takes its name away.
+fn put_pairs(place: &mut BTreeMap<String, String>, chosen: Vec<(String, String)>) {
+    for (name, path) in chosen {
+        match path.is_empty() {
+            true => place.remove(&name),
+            false => place.insert(name, path),
+        };
     }
 }
 

@@ -142,6 +142,7 @@ fn decoy() -> (WebhookSettings, Rules, Zeroizing<Vec<u8>>) {
             subject_path: None,
             conversation_key: None,
             metadata: Default::default(),
+            data: Default::default(),
         },
         requests_per_second: 1,
         keep_bodies: false,

@@ -309,7 +309,8 @@ fn request(
     body: &[u8],
     traceparent: Option<String>,
 ) -> Result<RunRequest, Refusal> {
-    let input = Input { text: mapped.text.clone(), more: serde_json::Map::new() };
+    let data = mapped.data.as_ref().map(|data| ("data".to_owned(), serde_json::json!(data)));
+    let input = Input { text: mapped.text.clone(), more: data.into_iter().collect() };
     let input_json = serde_json::to_string(&input).map_err(|_| Refusal::Internal)?;
     let own = own_labels(hook.hook_id, event);
     Ok(RunRequest {

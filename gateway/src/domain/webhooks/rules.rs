@@ -7,6 +7,7 @@ use deskgate_protocol::management::{
     MappedRun, TrialOutcome, WebhookFilter, WebhookMapping, WebhookScheme, WebhookSettings,
 };
 use deskgate_protocol::service::check_name;
+use deskgate_schema::MAX_DATA_BYTES;
 use serde_json::Value;
 
 use super::cel::{Condition, InvalidCondition};
@@ -17,6 +18,8 @@ use crate::domain::access::is_subject;
 
 /// Labels that a mapping may have; three more name a run's origin.
 const MAX_LABELS: usize = 13;
+/// Members of the data that a mapping may have.
+const MAX_DATA_MEMBERS: usize = 32;
 /// The prefix of the labels that name a run's origin.
 const RESERVED_LABEL_PREFIX: &str = "webhook_";
 /// Characters of a label's value (http-api, section "Admission").
@@ -56,6 +59,12 @@ pub enum InvalidSettings {
     /// The labels.
     #[error("label: at most 13 labels, with names of 1 to 64 characters that do not begin with webhook_")]
     Labels,
+    /// A path of the data.
+    #[error("data: {0}: {1}")]
+    Data(String, InvalidPath),
+    /// The data.
+    #[error("data: at most 32 members, with names of 1 to 64 characters")]
+    DataMembers,
     /// The rate.
     #[error("rate: a webhook takes 1 to 1000 events a second")]
     Rate,
@@ -95,6 +104,18 @@ fn path(what: &'static str, text: &str) -> Result<Path, InvalidSettings> {
     Path::parse(text).map_err(|error| InvalidSettings::Path(what, error))
 }
 
+/// Names with their paths.
+fn paths(
+    texts: &BTreeMap<String, String>,
+    wrong: fn(String, InvalidPath) -> InvalidSettings,
+) -> Result<BTreeMap<String, Path>, InvalidSettings> {
+    let parse = |(name, text): (&String, &String)| match Path::parse(text) {
+        Ok(path) => Ok((name.clone(), path)),
+        Err(error) => Err(wrong(name.clone(), error)),
+    };
+    texts.iter().map(parse).collect()
+}
+
 fn header(what: &'static str, name: &str) -> Result<(), InvalidSettings> {
     let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
     let usable = (1..=64).contains(&name.len()) && name.bytes().all(token);
@@ -111,6 +132,7 @@ pub struct Rules {
     subject_path: Option<Path>,
     conversation_key: Option<Path>,
     labels: BTreeMap<String, Path>,
+    data: BTreeMap<String, Path>,
 }
 
 impl Rules {
@@ -125,7 +147,7 @@ impl Rules {
             return Err(InvalidSettings::Rate);
         }
         let WebhookFilter { event_types, condition } = &settings.filter;
-        let WebhookMapping { text, subject, subject_path, conversation_key, metadata } = &settings.mapping;
+        let WebhookMapping { text, subject, subject_path, conversation_key, metadata, data } = &settings.mapping;
         let is_type =
             |kind: &String| (1..=255).contains(&kind.len()) && !kind.strip_suffix('*').unwrap_or(kind).contains('*');
         if event_types.len() > MAX_FILTER_TYPES || !event_types.iter().all(is_type) {
@@ -142,6 +164,9 @@ impl Rules {
         if metadata.len() > MAX_LABELS || !metadata.keys().all(is_label) {
             return Err(InvalidSettings::Labels);
         }
+        if data.len() > MAX_DATA_MEMBERS || !data.keys().all(|name| (1..=64).contains(&name.chars().count())) {
+            return Err(InvalidSettings::DataMembers);
+        }
         let optional = |what, text: &Option<String>| text.as_deref().map(|text| path(what, text)).transpose();
         Ok(Self {
             types: event_types.clone(),
@@ -150,13 +175,8 @@ impl Rules {
             subject: subject.clone(),
             subject_path: optional("subject-path", subject_path)?,
             conversation_key: optional("conversation-key", conversation_key)?,
-            labels: metadata
-                .iter()
-                .map(|(name, text)| match Path::parse(text) {
-                    Ok(path) => Ok((name.clone(), path)),
-                    Err(error) => Err(InvalidSettings::Label(name.clone(), error)),
-                })
-                .collect::<Result<_, _>>()?,
+            labels: paths(metadata, InvalidSettings::Label)?,
+            data: paths(data, InvalidSettings::Data)?,
         })
     }
 
@@ -213,7 +233,24 @@ impl Rules {
         }
         let labels = self.labels.iter().filter_map(|(name, path)| Some((name.clone(), at(path)?)));
         let metadata = labels.map(|(name, value)| (name, value.chars().take(MAX_LABEL_CHARS).collect())).collect();
-        Ok(MappedRun { text, subject, conversation_key, metadata })
+        Ok(MappedRun { text, subject, conversation_key, metadata, data: self.data(event)? })
+    }
+
+    /// The members that the event has, as they are.
+    fn data(&self, event: &WebhookEvent) -> Result<Option<BTreeMap<String, Value>>, String> {
+        if self.data.is_empty() {
+            return Ok(None);
+        }
+        let (mut data, mut bytes) = (BTreeMap::new(), 0);
+        for (name, path) in &self.data {
+            let Some(value) = path.of(&event.payload) else { continue };
+            bytes += name.len() + value.to_string().len();
+            if bytes > MAX_DATA_BYTES {
+                return Err(format!("the data is larger than {MAX_DATA_BYTES} bytes"));
+            }
+            data.insert(name.clone(), value.clone());
+        }
+        Ok(Some(data))
     }
 }
 

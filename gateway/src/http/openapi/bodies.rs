@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use deskgate_protocol::EndpointId;
 use serde_json::{Map, Value};
 use utoipa::openapi::RefOr;
-use utoipa::openapi::schema::{Object, ObjectBuilder, Schema, Type};
+use utoipa::openapi::schema::{AdditionalProperties, Object, ObjectBuilder, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 
 /// What is submitted. Nothing else can be: what a run may do is decided on the desktop.
@@ -106,8 +106,8 @@ struct NewOutput {
     /// What the data is called, which the assistant reads.
     #[schema(pattern = "^[a-zA-Z0-9_-]{1,64}$")]
     name: String,
-    /// JSON Schema, draft 2020-12, with the root `"type": "object"`; references lead to the same schema only.
-    #[schema(value_type = Object)]
+    /// The schema.
+    #[schema(schema_with = data_schema)]
     schema: Value,
 }
 
@@ -121,6 +121,19 @@ impl PartialSchema for SoughtLabels {
 }
 
 impl ToSchema for SoughtLabels {}
+
+fn data_schema() -> Object {
+    let root = ObjectBuilder::new().schema_type(Type::String).enum_values(Some(["object"]));
+    ObjectBuilder::new()
+        .schema_type(Type::Object)
+        .description(Some(
+            "JSON Schema, draft 2020-12, with the root `\"type\": \"object\"`; references lead to the same schema only.",
+        ))
+        .property("type", root)
+        .required("type")
+        .additional_properties(Some(AdditionalProperties::<Schema>::FreeForm(true)))
+        .build()
+}
 
 fn labels() -> Object {
     labels_named(label_name())
