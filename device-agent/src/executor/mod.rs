@@ -35,7 +35,7 @@ use deskgate_definition::tool::Tool;
 use deskgate_definition::{CostShownTo, Definition, FolderIdentity, Provider, Spending};
 use deskgate_protocol::control::{DeviceEvent, MessageDelta, Offer};
 use deskgate_protocol::ids::RunId;
-use deskgate_protocol::run::{Effects, Input, Outcome, Output, RunErrorCode, Usage};
+use deskgate_protocol::run::{Effects, Input, Outcome, Output, RunErrorCode, Usage, is_output_name};
 use deskgate_schema::DataSchema;
 use deskgate_store::Store;
 use deskgate_store::ledger::PriorEffects;
@@ -217,6 +217,9 @@ fn typed_data(definition: &Definition, offer: &Offer) -> Result<Option<ResultSch
     let Some(Output { name, schema }) = definition.data.output().or_else(|| offer.output.as_deref().cloned()) else {
         return Ok(None);
     };
+    if !is_output_name(&name) {
+        return Err("the name of the output is none".to_owned());
+    }
     let schema = DataSchema::read(schema).map_err(|error| error.to_string())?;
     Ok(Some(ResultSchema { name, schema: Arc::new(schema) }))
 }

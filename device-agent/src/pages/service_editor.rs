@@ -207,7 +207,7 @@ impl ServicePage {
 
     /// Whether what is folded away has an error.
     fn advanced_is_open(&self) -> bool {
-        ["description", "protected", "skills", "limits"].into_iter().any(|field| self.error(field).is_some())
+        ["description", "data", "protected", "skills", "limits"].into_iter().any(|field| self.error(field).is_some())
     }
 
     /// Whether it begins as one of the templates.

@@ -40,8 +40,10 @@ impl VendorState {
         }
         for tool in list(&body["tools"]) {
             only(tool, &["type", "name", "description", "parameters", "strict"], "tools[0]")?;
-            if tool["strict"] != false {
-                return Err(bad("tools[0].strict: without it optional arguments become required"));
+            match tool["strict"].as_bool() {
+                Some(true) => check_strict(&tool["parameters"])?,
+                Some(false) => {}
+                None => return Err(bad("tools[0].strict: without it optional arguments become required")),
             }
         }
         self.check_items(list(&body["input"]))
@@ -202,4 +204,23 @@ fn unsupported(code: &str, param: &str, message: &str) -> Refusal {
     let mut body = refusal("invalid_request_error", code, message);
     body["error"]["param"] = param.into();
     (400, body)
+}
+
+/// Every object of a strict schema is closed, and has no optional member.
+fn check_strict(schema: &Value) -> Result<(), Refusal> {
+    if let Some(properties) = schema["properties"].as_object() {
+        let required: Vec<_> = list(&schema["required"]).iter().filter_map(Value::as_str).collect();
+        let is_closed = schema["additionalProperties"] == false;
+        if !is_closed || !properties.keys().all(|name| required.contains(&name.as_str())) {
+            return Err(bad(
+                "Invalid schema for function: In context=(), 'required' is required to be supplied and to be an \
+                            array including every key in properties.",
+            ));
+        }
+        properties.values().try_for_each(check_strict)?;
+    }
+    match schema.get("items") {
+        Some(items) => check_strict(items),
+        None => Ok(()),
+    }
 }

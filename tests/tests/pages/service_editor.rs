@@ -32,6 +32,51 @@ async fn begin(device: &TestDevice, page: &BrowserPage, template: &str) {
 }
 
 #[tokio::test]
+async fn schemas_are_written_in_the_form_and_data_is_tried_and_shown() {
+    let Some(browser) = Browser::start().await else { return };
+    let (device, folder) = (TestDevice::built_in().await, shelf());
+    let model = folder.script("counts", json!([{ "text": "I counted." }, { "result": { "count": 2 } }]));
+    device.publish_here("shop", &folder, &["--model", &model]).await;
+    let page = browser.signed_in(&device).await;
+    let mut judge = AccessibilityChecker::of("editor");
+    let shown = device.cli(&["service", "show", "shop"]).await.ok();
+    page.goto(&format!("/services/{}", text(&shown, "/draft_id"))).await;
+    page.click("#advanced summary >> nth=0").await;
+    page.fill("#input_schema", "{").await;
+    choose(&page, "button", "Save and check").await;
+    page.wait_for_visible("#advanced .wrong >> text=input_schema: it is not JSON").await;
+    assert_eq!(value(&page, "#input_schema").await, "{", "what was written stays");
+    judge.judge(&page, "schema-wrong").await;
+    page.fill("#input_schema", r#"{"type": "object", "required": ["month"]}"#).await;
+    page.fill("#output_schema", r#"{"type": "object", "properties": {"count": {"$ref": "https://x.example/"}}}"#).await;
+    choose(&page, "button", "Save and check").await;
+    page.wait_for_visible("#advanced .wrong >> text=output_schema: /properties/count/$ref").await;
+    page.fill("#output_schema", r#"{"type": "object", "properties": {"count": {"type": "integer"}}}"#).await;
+    choose(&page, "button", "Save and check").await;
+    page.wait_for_visible("#checks >> text=PASS").await;
+    let shown = device.cli(&["service", "show", "shop"]).await.ok();
+    assert_eq!(shown["draft"]["data"]["input_schema"]["required"], json!(["month"]), "{shown}");
+
+    page.fill("#try-input", "How many?").await;
+    page.fill("#try-data", "[").await;
+    browser.tolerate(Some("Failed to load resource")).await;
+    page.click("#try button >> text=Send").await;
+    page.wait_for_visible("#try >> text=The data is not JSON").await;
+    browser.tolerate(None).await;
+    page.fill("#try-data", r#"{"month": "2026-11"}"#).await;
+    page.click("#try button >> text=Send").await;
+    page.wait_for_visible("#trial >> text=Succeeded").await;
+    page.wait_for_visible("#trial-data >> text=\"count\": 2").await;
+    judge.judge(&page, "typed-trial").await;
+    page.click("#trial >> text=Open this run").await;
+    page.wait_for_visible("#input-data >> text=2026-11").await;
+    page.wait_for_visible("#data >> text=\"count\": 2").await;
+    page.wait_for_visible("#talk >> text=I counted.").await;
+    judge.judge(&page, "typed-run").await;
+    judge.sentence(3);
+}
+
+#[tokio::test]
 async fn a_service_begins_as_a_template_and_its_folder_is_picked_by_mouse() {
     let Some(browser) = Browser::start().await else { return };
     let (device, folder) = (TestDevice::built_in().await, shelf());

@@ -115,6 +115,28 @@ async fn every_vendor_gives_data_by_whatever_schema() {
 }
 
 #[tokio::test]
+async fn a_schema_of_the_narrow_kind_is_one_that_the_vendor_holds_its_model_to() {
+    let lamp = json!({ "type": "object", "properties": { "watts": { "type": ["number", "null"] } }, "required": ["watts"],
+        "additionalProperties": false });
+    let narrow = json!({ "type": "object", "properties": { "lamps": { "type": "array", "items": lamp } }, "required": ["lamps"],
+        "additionalProperties": false });
+    let mut wide = narrow.clone();
+    wide["properties"]["lamps"]["items"]["required"] = json!([]);
+    for (schema, strict) in [(narrow, true), (wide, false)] {
+        let data = json!({ "lamps": [{ "watts": 5 }] });
+        let vendor = ModelVendor::start(Vendor::Openai, vec![Move::Call(vec![("Result", data.clone())])]).await;
+        let (_device, _folder, backend) = served_by(&vendor, Vendor::Openai, &[]).await;
+        let body = json!({ "input": { "text": "x" }, "output": { "name": "stock", "schema": schema } });
+        let run = backend.run_body(&body).await;
+        assert_eq!(run["result"]["data"], data, "{run}\n{:#?}", vendor.refused());
+        let asked = vendor.asked().pop().expect("asked");
+        let tools = asked["tools"].as_array().expect("tools");
+        let of = |name: &str| tools.iter().find(|tool| tool["name"] == name).expect("a tool")["strict"].clone();
+        assert_eq!((of("Result"), of("Read")), (json!(strict), json!(false)), "{asked}");
+    }
+}
+
+#[tokio::test]
 async fn each_effort_is_asked_as_the_vendors_model_takes_it() {
     let further = [
         (Vendor::Xai, "grok-4.7", &["--api", "chat"][..]),

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use deskgate_definition::tool::{Attachment, MediaType, ToolSpec};
+use deskgate_definition::tool::{Attachment, MediaType, RESULT_TOOL, ToolSpec};
 use deskgate_definition::{Effort, MicroUsd, ReasoningSummaries};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -194,11 +194,37 @@ fn sendable(mut item: Map<String, Value>) -> Option<Value> {
 }
 
 fn tool(tool: &ToolSpec) -> Value {
-    // Strict schemas forbid optional arguments, which our tools have.
+    // Strict schemas forbid optional arguments, which our tools have. Of a result the vendor then holds the model to its form.
+    let has_choices = tool.parameters.get("anyOf").is_some();
+    let strict = tool.name == RESULT_TOOL && !has_choices && is_strict(&tool.parameters);
     json!({
         "type": "function", "name": tool.name, "description": tool.description, "parameters": tool.parameters,
-        "strict": false,
+        "strict": strict,
     })
+}
+
+/// Whether a schema is of the narrow kind that every vendor with strict schemas takes.
+fn is_strict(schema: &Value) -> bool {
+    let Value::Object(members) = schema else { return false };
+    let parts = |value: &Value| match value {
+        Value::Object(parts) => parts.values().all(is_strict),
+        Value::Array(parts) => parts.iter().all(is_strict),
+        _ => false,
+    };
+    let is_known = |(name, value): (&String, &Value)| match name.as_str() {
+        "title" | "description" | "type" | "enum" | "const" | "required" | "$ref" => true,
+        "additionalProperties" => value == false,
+        "properties" | "$defs" | "anyOf" => parts(value),
+        "items" => is_strict(value),
+        _ => false,
+    };
+    let names = |properties: &Value| properties.as_object().map_or(0, Map::len);
+    let is_object = members.get("type").is_some_and(|kind| kind.to_string().contains("\"object\""));
+    let is_closed = !is_object
+        || (members.contains_key("additionalProperties")
+            && members.get("properties").map_or(0, names)
+                == members.get("required").and_then(Value::as_array).map_or(0, Vec::len));
+    is_closed && members.iter().all(is_known)
 }
 
 fn items(message: &Message, place: AttachmentPlace) -> Vec<Cow<'_, Value>> {
