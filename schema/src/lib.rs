@@ -102,7 +102,13 @@ impl DataSchema {
             Ok(validator) => Ok(Self { value, validator, cost }),
             Err(error) => {
                 let pointer = error.instance_path().as_str().to_owned();
-                Err(UnsupportedSchema(Finding::new(pointer, shorten(&error.to_string()))))
+                let detail = match pointer.ends_with("/pattern") {
+                    true => "this pattern is not supported: it is no regular expression, or one with look-around or \
+                             back-references"
+                        .to_owned(),
+                    false => shorten(&error.to_string()),
+                };
+                Err(UnsupportedSchema(Finding::new(pointer, detail)))
             }
         }
     }

@@ -52,6 +52,8 @@ fn what_is_no_schema_for_an_object_of_this_draft_is_refused_at_its_place() {
     let at = |value: Value| refused(value).pointer;
     assert_eq!(at(json!(true)), "");
     assert_eq!(at(json!({ "type": "array" })), "/type");
+    let behind = refused(object(json!({ "properties": { "a": { "pattern": "a(?!b)" } } })));
+    assert!(behind.pointer == "/properties/a/pattern" && behind.detail.contains("look-around"), "{behind}");
     assert_eq!(at(object(json!({ "$schema": "http://json-schema.org/draft-07/schema#" }))), "/$schema");
     assert_eq!(at(object(json!({ "properties": { "a": { "$dynamicRef": "#a" } } }))), "/properties/a/$dynamicRef");
     assert_eq!(at(object(json!({ "properties": { "a/b": { "$id": "x" } } }))), "/properties/a~1b/$id");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use deskgate_definition::{
     CostShownTo, Definition, Effort, MicroUsd, ModelReads, Network, PROTECTED_NAMES, Provider, ReasoningSummaries,
-    RunLimits, Service as Record, ServiceTemplate, Skill, ToolName, is_taken_off,
+    RunLimits, Service as Record, ServiceTemplate, Skill, ToolName, TypedData, is_taken_off,
 };
 use deskgate_program::duration;
 use deskgate_program::exit::{Exit, Failure};
@@ -401,6 +401,15 @@ impl DefinitionArgs {
     }
 }
 
+/// What answers have beside text, where it is not what a caller asks for.
+fn answers(data: &TypedData) -> Option<&'static str> {
+    match (&data.output_schema, data.caller_schema) {
+        (Some(_), _) => Some("have data that fits a schema"),
+        (None, false) => Some("are text; a caller's schema is refused"),
+        (None, true) => None,
+    }
+}
+
 /// What stands in a JSON file.
 fn json_file(flag: &str, file: &Path) -> Result<Value, Failure> {
     let failed = |why: String| Failure::new(Exit::Failed, format!("{flag} {}: {why}", file.display()));
@@ -575,6 +584,11 @@ fn show(service: &Record, standing: Option<ServiceStanding>, folder: &Folder) ->
     let mut text = rules::fields(detail, &definition.approvals)
         .field("protected", named(&protected, "nothing more"))
         .field("always protected", always_protected(&protected))
+        .fields(
+            "callers send",
+            definition.data.input_schema.is_some().then_some("data that fits a schema, beside text"),
+        )
+        .fields("answers", answers(&definition.data))
         .field("limits", format!("{max_turns} turns, {max_duration_s} s"))
         .field("at once", definition.limits.concurrency_in_words(&definition.tools, &definition.mcp))
         .fields(

@@ -184,19 +184,28 @@ impl AdmissionService {
             MessageAdmission::Known { run_id, fingerprint } => {
                 self.replay(caller, run_id, fingerprint == request.fingerprint).await
             }
-            MessageAdmission::NoSuchConversation => Err(Refusal::NotFound),
-            MessageAdmission::Disabled => Err(Refusal::ApplicationDisabled),
-            MessageAdmission::Paused => Err(Refusal::AccessPaused),
-            MessageAdmission::ServiceDisabled => Err(Refusal::ServiceDisabled),
+            other => Err(self.not_admitted(other, no_room)),
+        }
+    }
+
+    /// Why a message became no run. `no_room`: the refusal that new work would get.
+    pub(super) fn not_admitted(&self, said: MessageAdmission, no_room: Option<Refusal>) -> Refusal {
+        match said {
+            MessageAdmission::NoSuchConversation => Refusal::NotFound,
+            MessageAdmission::Disabled => Refusal::ApplicationDisabled,
+            MessageAdmission::Paused => Refusal::AccessPaused,
+            MessageAdmission::ServiceDisabled => Refusal::ServiceDisabled,
             MessageAdmission::OtherGeneration { current } => {
-                Err(Refusal::GenerationMismatch { current_generation: current })
+                Refusal::GenerationMismatch { current_generation: current }
             }
             MessageAdmission::Busy { active_run_id, operation_id } => {
-                Err(Refusal::ConversationBusy { active_run_id, operation_id })
+                Refusal::ConversationBusy { active_run_id, operation_id }
             }
-            MessageAdmission::QueueFull => Err(no_room.unwrap_or_else(|| self.waiting.full())),
-            MessageAdmission::OutputNotTaken => Err(typed_data::output_not_taken()),
-            MessageAdmission::Unchecked(_) => Err(typed_data::kept_changing()),
+            MessageAdmission::QueueFull => no_room.unwrap_or_else(|| self.waiting.full()),
+            MessageAdmission::OutputNotTaken => typed_data::output_not_taken(),
+            MessageAdmission::Unchecked(_) => typed_data::kept_changing(),
+            // They are runs.
+            MessageAdmission::Accepted(_) | MessageAdmission::Known { .. } => Refusal::Internal,
         }
     }
 

@@ -19,7 +19,6 @@ use crate::domain::conversations::unopened;
 use crate::domain::quota::{Quota, QuotaPermit};
 use crate::domain::rates::{Rate, RateStatus, RatesByRate};
 use crate::domain::refusal::Refusal;
-use crate::domain::typed_data;
 use crate::encryption::DataCipher;
 use crate::store::Store;
 use crate::store::conversations::{ConversationOpening, OpeningOutcome};
@@ -250,16 +249,7 @@ impl Reception {
                 MessageAdmission::Known { run_id, .. } => return Ok((run_id, true)),
                 // It was reset meanwhile, so its generation is another one now.
                 MessageAdmission::OtherGeneration { current: now } => current = now,
-                MessageAdmission::NoSuchConversation => return Err(Refusal::NotFound),
-                MessageAdmission::Disabled => return Err(Refusal::ApplicationDisabled),
-                MessageAdmission::Paused => return Err(Refusal::AccessPaused),
-                MessageAdmission::ServiceDisabled => return Err(Refusal::ServiceDisabled),
-                MessageAdmission::Busy { active_run_id, operation_id } => {
-                    return Err(Refusal::ConversationBusy { active_run_id, operation_id });
-                }
-                MessageAdmission::QueueFull => return Err(no_room.unwrap_or(Refusal::TooManyEvents)),
-                MessageAdmission::OutputNotTaken => return Err(typed_data::output_not_taken()),
-                MessageAdmission::Unchecked(_) => return Err(typed_data::kept_changing()),
+                other => return Err(self.admission.not_admitted(other, no_room)),
             }
         }
         Err(Refusal::GenerationMismatch { current_generation: current })
