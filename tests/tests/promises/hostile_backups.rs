@@ -28,7 +28,7 @@ impl Witness {
 
     /// SQL that leaves the file.
     fn command(&self) -> String {
-        format!("COPY (SELECT 1) TO PROGRAM 'touch {}'", self.file().display())
+        format!("COPY (SELECT 1) TO PROGRAM 'cat > {}'", self.file().display())
     }
 
     fn was_there(&self) -> bool {
