@@ -325,10 +325,10 @@ fn stop_reason(word: &str) -> Result<StopReason, ModelError> {
     })
 }
 
-fn tool(options: &ChatOptions, tool: &ToolSpec) -> Value {
+pub(super) fn tool(options: &ChatOptions, tool: &ToolSpec) -> Value {
     let refused = &options.refused_schema_members;
     let mut parameters = match refused.iter().any(|member| member == "$ref") {
-        true => inlined(&tool.parameters, &tool.parameters, 0),
+        true => inlined(&tool.parameters, &tool.parameters, 0, &mut { MAX_INLINED_PARTS }),
         false => tool.parameters.clone(),
     };
     without(&mut parameters, refused);
@@ -338,27 +338,39 @@ fn tool(options: &ChatOptions, tool: &ToolSpec) -> Value {
 
 /// How many references stand inside each other before any value is said to be taken.
 const MAX_INLINED_REFERENCES: u32 = 6;
+/// How many parts are looked at before no reference is followed any more: parts that lead to each other multiply.
+const MAX_INLINED_PARTS: u32 = 2_000;
 
-/// A part of a schema with what its references lead to in their place.
-fn inlined(root: &Value, part: &Value, references: u32) -> Value {
+/// A part of a schema with what its references lead to in their place, as long as parts are `left`.
+fn inlined(root: &Value, part: &Value, references: u32, left: &mut u32) -> Value {
+    *left = left.saturating_sub(1);
     match part {
         Value::Object(members) => {
             let target = members.get("$ref").and_then(|to| root.pointer(to.as_str()?.strip_prefix('#')?));
-            let target = target.filter(|_| references < MAX_INLINED_REFERENCES);
-            let mut inlined: Map<String, Value> = match target.map(|target| self::inlined(root, target, references + 1))
-            {
+            let target = target.filter(|_| references < MAX_INLINED_REFERENCES && *left > 0);
+            let mut inlined = match target.map(|target| self::inlined(root, target, references + 1, left)) {
                 Some(Value::Object(members)) => members,
                 _ => Map::new(),
             };
             let own = members.iter().filter(|(name, _)| !matches!(name.as_str(), "$ref" | "$defs" | "definitions"));
-            inlined.extend(own.map(|(name, value)| match value {
-                // The only text is one of a list, where the vendor knows lists alone.
-                Value::String(_) if name == "const" => ("enum".to_owned(), json!([value])),
-                value => (name.clone(), self::inlined(root, value, references)),
-            }));
+            for (name, value) in own {
+                let (name, value) = match value {
+                    // The only text is one of a list, where the vendor knows lists alone.
+                    Value::String(_) if name == "const" => ("enum", json!([value])),
+                    // They may have any name.
+                    Value::Object(properties) if name == "properties" => {
+                        let part = |(name, part): (&String, &Value)| {
+                            (name.clone(), self::inlined(root, part, references, left))
+                        };
+                        (name.as_str(), Value::Object(properties.iter().map(part).collect()))
+                    }
+                    value => (name.as_str(), self::inlined(root, value, references, left)),
+                };
+                inlined.insert(name.to_owned(), value);
+            }
             Value::Object(inlined)
         }
-        Value::Array(list) => list.iter().map(|part| inlined(root, part, references)).collect(),
+        Value::Array(list) => list.iter().map(|part| inlined(root, part, references, left)).collect(),
         other => other.clone(),
     }
 }

@@ -193,38 +193,56 @@ fn sendable(mut item: Map<String, Value>) -> Option<Value> {
     Some(Value::Object(item))
 }
 
-fn tool(tool: &ToolSpec) -> Value {
+pub(super) fn tool(tool: &ToolSpec) -> Value {
     // Strict schemas forbid optional arguments, which our tools have. Of a result the vendor then holds the model to its form.
     let has_choices = tool.parameters.get("anyOf").is_some();
-    let strict = tool.name == RESULT_TOOL && !has_choices && is_strict(&tool.parameters);
+    let strict = tool.name == RESULT_TOOL && !has_choices && is_strict(&tool.parameters, 0);
     json!({
         "type": "function", "name": tool.name, "description": tool.description, "parameters": tool.parameters,
         "strict": strict,
     })
 }
 
-/// Whether a schema is of the narrow kind that every vendor with strict schemas takes.
-fn is_strict(schema: &Value) -> bool {
+/// How deep a strict schema may be nested: what the vendor takes is more, and has changed.
+const MAX_STRICT_DEPTH: u32 = 5;
+
+/// Whether a schema is of the narrow kind that the vendor takes as strict: each part has a type, and each object is closed and
+/// has no optional member. A wider one would be refused with the whole request.
+fn is_strict(schema: &Value, depth: u32) -> bool {
     let Value::Object(members) = schema else { return false };
-    let parts = |value: &Value| match value {
-        Value::Object(parts) => parts.values().all(is_strict),
-        Value::Array(parts) => parts.iter().all(is_strict),
+    if members.contains_key("$ref") {
+        return members.len() == 1;
+    }
+    let has_form = members.contains_key("type") || members.contains_key("anyOf");
+    if depth > MAX_STRICT_DEPTH || !has_form {
+        return false;
+    }
+    let each = |parts: &Value| match parts {
+        Value::Object(parts) => parts.values().all(|part| is_strict(part, depth + 1)),
+        Value::Array(parts) => parts.iter().all(|part| is_strict(part, depth + 1)),
         _ => false,
     };
-    let is_known = |(name, value): (&String, &Value)| match name.as_str() {
-        "title" | "description" | "type" | "enum" | "const" | "required" | "$ref" => true,
+    let is_known = members.iter().all(|(name, value)| match name.as_str() {
+        "title" | "description" | "type" | "enum" | "const" | "required" => true,
         "additionalProperties" => value == false,
-        "properties" | "$defs" | "anyOf" => parts(value),
-        "items" => is_strict(value),
+        "properties" | "$defs" | "anyOf" => each(value),
+        "items" => is_strict(value, depth + 1),
         _ => false,
+    });
+    let is_object = schema["type"].to_string().contains("\"object\"");
+    is_known && (!is_object || is_closed(members))
+}
+
+/// Whether an object has exactly the members that it names, all of them.
+fn is_closed(schema: &Map<String, Value>) -> bool {
+    let names = schema.get("properties").and_then(Value::as_object).into_iter().flat_map(Map::keys);
+    let required = schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    let sorted = |mut names: Vec<_>| {
+        names.sort_unstable();
+        names
     };
-    let names = |properties: &Value| properties.as_object().map_or(0, Map::len);
-    let is_object = members.get("type").is_some_and(|kind| kind.to_string().contains("\"object\""));
-    let is_closed = !is_object
-        || (members.contains_key("additionalProperties")
-            && members.get("properties").map_or(0, names)
-                == members.get("required").and_then(Value::as_array).map_or(0, Vec::len));
-    is_closed && members.iter().all(is_known)
+    let is_same = sorted(names.map(String::as_str).collect()) == sorted(required.collect());
+    is_same && schema.contains_key("additionalProperties")
 }
 
 fn items(message: &Message, place: AttachmentPlace) -> Vec<Cow<'_, Value>> {

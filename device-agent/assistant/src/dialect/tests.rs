@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use deskgate_definition::Effort;
-use serde_json::Value;
+use deskgate_definition::tool::{RESULT_TOOL, ToolSpec};
+use serde_json::{Value, json};
 
 use super::chat::Chat;
 use super::messages::Messages;
@@ -125,4 +126,48 @@ fn each_effort_is_asked_in_the_nearest_word_that_the_vendors_model_takes() {
 fn a_budget_of_thinking_leaves_room_for_the_answer() {
     let of = |most| words(&asked_for("anthropic", Api::Messages, "claude-haiku-4-5", Some(Effort::High), Some(most)));
     assert_eq!((of(10_000).as_str(), of(2_000).as_str()), ("enabled:5000", "-"));
+}
+
+fn result_tool(parameters: Value) -> ToolSpec {
+    ToolSpec { name: RESULT_TOOL.to_owned(), description: "Gives it.".to_owned(), parameters }
+}
+
+#[test]
+fn references_are_put_in_place_without_end_for_nobody() {
+    let shown = |parameters: Value| {
+        let options = &Profile::named("google").expect("a profile").chat;
+        super::chat::tool(options, &result_tool(parameters))["function"]["parameters"].clone()
+    };
+    let lamp = json!({ "type": "object", "properties": { "definitions": { "const": "x" }, "watts": { "$ref": "#/$defs/watts" } } });
+    let plain = json!({ "type": "object", "properties": { "lamp": { "$ref": "#/$defs/lamp", "title": "One" } },
+        "$defs": { "lamp": lamp, "watts": { "type": "number" } } });
+    let expected = json!({ "type": "object", "properties": { "lamp": { "type": "object", "title": "One",
+        "properties": { "definitions": { "enum": ["x"] }, "watts": { "type": "number" } } } } });
+    assert_eq!(shown(plain), expected);
+
+    // Each part leads to itself twenty times.
+    let again: serde_json::Map<_, _> = (0..20).map(|n| (format!("p{n}"), json!({ "$ref": "#" }))).collect();
+    let bytes = shown(json!({ "type": "object", "properties": again })).to_string().len();
+    assert!(bytes < 200_000, "{bytes} bytes");
+}
+
+#[test]
+fn only_a_schema_that_the_vendor_takes_as_strict_is_sent_as_that() {
+    let strict = |parameters: Value| super::responses::tool(&result_tool(parameters))["strict"] == true;
+    let closed = |properties: Value, required: Value| json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false });
+    let text = json!({ "type": "string" });
+    assert!(strict(closed(json!({ "a": text, "b": { "type": ["integer", "null"] } }), json!(["b", "a"]))));
+    assert!(strict(closed(json!({ "a": { "anyOf": [text, { "type": "null" }] } }), json!(["a"]))));
+    for wide in [
+        closed(json!({ "a": text, "b": text }), json!(["a"])),
+        closed(json!({ "a": text }), json!(["b"])),
+        closed(json!({ "a": {} }), json!(["a"])),
+        closed(json!({ "a": { "type": "string", "minLength": 1 } }), json!(["a"])),
+        closed(json!({ "a": { "$ref": "#/$defs/a", "title": "A" } }), json!(["a"])),
+        closed(json!({ "a": { "type": "object" } }), json!(["a"])),
+        json!({ "type": "object", "properties": {}, "required": [] }),
+        (0..9).fold(closed(json!({}), json!([])), |inner, _| closed(json!({ "a": inner }), json!(["a"]))),
+    ] {
+        assert!(!strict(wide.clone()), "{wide}");
+    }
 }

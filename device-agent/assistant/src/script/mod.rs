@@ -28,10 +28,9 @@
 
 use std::path::Path;
 
+use deskgate_definition::tool::RESULT_TOOL;
 use serde::Deserialize;
 use serde_json::{Value, json};
-
-use deskgate_definition::tool::RESULT_TOOL;
 
 use super::{ErrorKind, Message, ModelError, ModelEvent, StopReason, ToolCall};
 
