@@ -5,6 +5,8 @@
 //! model understands nothing. Asked for data, it fills in the schema: with its answer as every text, how many files it found
 //! as every number, and their names as every list of texts.
 
+use std::cell::Cell;
+
 use deskgate_definition::ToolName;
 use deskgate_definition::tool::{RESULT_TOOL, ToolSpec};
 use serde_json::{Value, json};
@@ -19,8 +21,10 @@ const MAX_LINES_READ: usize = 40;
 const MAX_LINES_QUOTED: usize = 5;
 /// How many names the answer lists.
 const MAX_NAMES_LISTED: usize = 20;
-/// How deep it fills in a schema.
+/// How deep it fills in a schema ...
 const MAX_DATA_DEPTH: usize = 16;
+/// ... and how many parts of it: parts that lead to each other multiply.
+const MAX_DATA_PARTS: u32 = 2_000;
 /// File extensions that suggest text.
 const TEXT_EXTENSIONS: [&str; 22] = [
     "md", "txt", "rst", "toml", "json", "yaml", "yml", "csv", "ini", "cfg", "conf", "log", "rs", "py", "js", "ts",
@@ -43,7 +47,7 @@ pub(super) fn respond(messages: &[Message], tools: &[ToolSpec]) -> Vec<ModelEven
     let mut events: Vec<_> = if calls.is_empty() {
         let text = answer(question, &results);
         let schema = tools.iter().find(|spec| spec.name == RESULT_TOOL).map(|spec| &spec.parameters);
-        let data = schema.map(|root| Findings { root, text: &text, names: names(&results) }.fill(root, 0));
+        let data = schema.map(|root| Findings::new(root, &text, names(&results)).fill(root, 0));
         let arguments =
             data.map(|arguments| ToolCall { id: "data".to_owned(), name: RESULT_TOOL.to_owned(), arguments });
         std::iter::once(ModelEvent::TextDelta(text)).chain(arguments.map(ModelEvent::ToolCall)).collect()
@@ -167,15 +171,23 @@ struct Findings<'a> {
     root: &'a Value,
     text: &'a str,
     names: Vec<String>,
+    /// How many parts may still be filled in.
+    left: Cell<u32>,
 }
 
-impl Findings<'_> {
+impl<'a> Findings<'a> {
+    fn new(root: &'a Value, text: &'a str, names: Vec<String>) -> Self {
+        Self { root, text, names, left: Cell::new(MAX_DATA_PARTS) }
+    }
+
     /// Data for a part of the schema. It may not fit: whoever asked finds out.
     fn fill(&self, schema: &Value, depth: usize) -> Value {
         let member = |name| schema.get(name);
-        if depth > MAX_DATA_DEPTH {
+        let left = self.left.get();
+        if depth > MAX_DATA_DEPTH || left == 0 {
             return Value::Null;
         }
+        self.left.set(left - 1);
         if let Some(target) =
             member("$ref").and_then(Value::as_str).and_then(|to| self.root.pointer(to.strip_prefix('#')?))
         {
@@ -357,6 +369,14 @@ mod tests {
         );
         assert!(data["summary"].as_str().is_some_and(|text| text.contains("holds 2 files")), "{data}");
         assert_eq!(data["first"]["found"], true);
+    }
+
+    #[test]
+    fn a_schema_that_leads_to_itself_everywhere_is_filled_in_as_far_as_it_goes() {
+        let again: serde_json::Map<_, _> = (0..20).map(|n| (format!("p{n}"), json!({ "$ref": "#" }))).collect();
+        let root = json!({ "type": "object", "properties": again });
+        let data = Findings::new(&root, "text", Vec::new()).fill(&root, 0);
+        assert!(data["p0"].is_object() && data.to_string().len() < 300_000, "{} bytes", data.to_string().len());
     }
 
     #[test]
