@@ -8,15 +8,18 @@ use axum::Router;
 use deskgate_gateway::domain;
 use deskgate_gateway::domain::access::Access;
 use deskgate_gateway::domain::admission::AdmissionService;
+use deskgate_gateway::domain::artifacts::ArtifactService;
 use deskgate_gateway::domain::body_quota::BodyQuota;
 use deskgate_gateway::domain::deliveries::PayloadBuilder;
 use deskgate_gateway::domain::desktop::{CallbackContext, Desktop};
 use deskgate_gateway::domain::events::EventStreams;
+use deskgate_gateway::domain::files::FileService;
 use deskgate_gateway::domain::rates::Rate;
 use deskgate_gateway::domain::trial::TrialTickets;
 use deskgate_gateway::domain::webhooks::reception::Reception;
 use deskgate_gateway::encryption::DataCipher;
 use deskgate_gateway::http::{self, Api, server};
+use deskgate_gateway::storage::ObjectStorage;
 use deskgate_gateway::store::Store;
 use deskgate_gateway::store::admissions::Admissions;
 use deskgate_gateway::store::commit_limit::CommitLimit;
@@ -30,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 use super::request::Names;
 
 /// Makes an application with a service and the other resources, and the router.
-pub(crate) async fn furnish(store: &Store, seal: DataCipher) -> (Router, Names) {
+pub(crate) async fn furnish(store: &Store, seal: DataCipher, storage: ObjectStorage) -> (Router, Names) {
     let seed: [u8; 32] = std::array::from_fn(|_| rand::random());
     let key = PublicKey::of(&ed25519_dalek::SigningKey::from_bytes(&seed));
     let device = store.pair_device("a laptop", &key).await.expect("paired").device_id;
@@ -69,6 +72,8 @@ pub(crate) async fn furnish(store: &Store, seal: DataCipher) -> (Router, Names) 
     let (bodies, listener) = (BodyQuota::new(&limits), server::ListenerLimits::default());
     let store = store.clone();
     let router = http::router(Api {
+        files: FileService::new(store.clone(), storage.clone(), limits.storage, limits.uploads_per_key),
+        artifacts: ArtifactService::new(store.clone(), storage),
         store,
         access,
         bodies,

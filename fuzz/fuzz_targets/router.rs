@@ -8,6 +8,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use deskgate_gateway::encryption::DataCipher;
+use deskgate_gateway::storage::StoragePlace;
 use deskgate_gateway::{Gateway, Settings};
 use http_body_util::BodyExt;
 use libfuzzer_sys::fuzz_target;
@@ -37,7 +38,8 @@ static TARGET: LazyLock<Target> = LazyLock::new(|| {
         let settings = Settings::built_in(folder.path().to_owned(), ([127, 0, 0, 1], 0).into());
         let gateway = Gateway::start(settings).await.expect("the gateway starts");
         let seal = DataCipher::load_or_create(&folder.path().join("seal-of-the-target")).expect("made");
-        let (router, names) = target::furnish(gateway.store(), seal).await;
+        let storage = StoragePlace::in_state_dir(folder.path()).open().expect("opened");
+        let (router, names) = target::furnish(gateway.store(), seal, storage).await;
         (gateway, router, names)
     });
     Target { runtime, router, names, _gateway: gateway, _folder: folder }

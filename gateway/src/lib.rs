@@ -30,6 +30,7 @@ mod root;
 pub mod sd_notify;
 pub mod signals;
 pub mod signing;
+pub mod storage;
 pub mod store;
 pub mod tls;
 pub mod tunnel;

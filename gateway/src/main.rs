@@ -328,6 +328,7 @@ fn settings(config: &Config, migrate: bool) -> Result<Settings, Failure> {
     Ok(Settings {
         state_dir: config.state_dir(),
         seal_file: config.seal_file(),
+        storage: config.storage().map_err(not_set_up)?,
         manager: ServiceNotifier::find(|name| std::env::var_os(name)),
         callbacks_ca_file: text("callbacks.ca_file").map(PathBuf::from),
         callback_addresses: config.callback_addresses().map_err(not_set_up)?,

@@ -124,6 +124,10 @@ identifiers! {
     EventId = "evt_";
     /// One event on its way to one receiver.
     DeliveryId = "dlv_";
+    /// A file that a caller uploaded.
+    FileId = "file_";
+    /// A file that a run handed out.
+    ArtifactId = "art_";
     /// Where deliveries go: an application's callback, or a listener.
     DestinationId = "dst_";
     /// A paired device.

@@ -12,6 +12,7 @@
 //! | [`conversation`] [`operation`] | conversations, and the control operations on them and on runs |
 //! | [`delivery`] | events for receivers, deliveries and their attempts |
 //! | [`service`] | the public face of a service |
+//! | [`mod@file`] | files that runs are given, artifacts that they hand out, and what a name of either may be |
 //! | [`identity`] | the device identity file, fingerprints, challenge and proof |
 //! | [`invitation`] | one line that pairs a device, and its one-time token |
 //! | [`control`] | the frames of the control channel, one closed enum for each direction |
@@ -26,6 +27,7 @@ pub mod canonical;
 pub mod control;
 pub mod conversation;
 pub mod delivery;
+pub mod file;
 pub mod frame;
 pub mod hidden;
 pub mod identity;

@@ -4,7 +4,8 @@ use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, Schema, SchemaFormat, Type};
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::ids::{ConversationId, DeliveryId, EndpointId, EventId, HookId, OperationId, RunId};
+use crate::canonical::Sha256Digest;
+use crate::ids::{ArtifactId, ConversationId, DeliveryId, EndpointId, EventId, FileId, HookId, OperationId, RunId};
 use crate::time::Timestamp;
 
 macro_rules! identifiers {
@@ -32,8 +33,23 @@ identifiers! {
     OperationId: "A stop or a reset that was asked for.";
     HookId: "An incoming webhook.";
     EventId: "A stored event; receivers deduplicate by it.";
+    FileId: "A file that was uploaded.";
+    ArtifactId: "A file that a run handed out.";
     DeliveryId: "One event on its way to one receiver.";
 }
+
+impl PartialSchema for Sha256Digest {
+    fn schema() -> RefOr<Schema> {
+        ObjectBuilder::new()
+            .schema_type(Type::String)
+            .description(Some("A SHA-256, in hexadecimal."))
+            .pattern(Some("^[0-9a-f]{64}$"))
+            .examples(["5f8f04f6a3a892aaabbddb6cf273894493773960d4a325b105fee46eef4304f1"])
+            .into()
+    }
+}
+
+impl ToSchema for Sha256Digest {}
 
 impl PartialSchema for Timestamp {
     fn schema() -> RefOr<Schema> {

@@ -33,6 +33,10 @@ pub struct Endpoint {
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(required))]
     pub caller_schema: bool,
+    /// Whether a run may be given files, as `input.files`.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(required))]
+    pub takes_files: bool,
     /// The device that executes it.
     pub device: EndpointDevice,
 }
@@ -49,6 +53,9 @@ pub struct ServiceData {
     /// Whether a run may bring a schema of its own, where there is none.
     #[serde(default)]
     pub caller_schema: bool,
+    /// Whether a run may be given files.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub takes_files: bool,
 }
 
 impl ServiceData {

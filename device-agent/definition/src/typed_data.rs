@@ -1,4 +1,4 @@
-//! The data that a service takes and gives beside text, by its owner's schemas.
+//! The data that a service takes and gives beside text, by its owner's schemas, and whether it takes files.
 
 use deskgate_protocol::run::Output;
 use deskgate_protocol::service::ServiceData;
@@ -18,11 +18,14 @@ pub struct TypedData {
     pub output_schema: Option<Value>,
     /// Whether a run may bring a schema of its own where the service has none.
     pub caller_schema: bool,
+    /// Whether a run may be given files. Not unless its owner says so: they are the strongest way to lead an assistant astray.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub takes_files: bool,
 }
 
 impl Default for TypedData {
     fn default() -> Self {
-        Self { input_schema: None, output_schema: None, caller_schema: true }
+        Self { input_schema: None, output_schema: None, caller_schema: true, takes_files: false }
     }
 }
 
@@ -34,9 +37,9 @@ impl TypedData {
 
     /// What the gateway and callers know of it.
     pub fn published(&self) -> ServiceData {
-        let Self { input_schema, output_schema, caller_schema } = self.clone();
+        let Self { input_schema, output_schema, caller_schema, takes_files } = self.clone();
         let caller_schema = caller_schema && output_schema.is_none();
-        ServiceData { input_schema, output_schema, caller_schema }
+        ServiceData { input_schema, output_schema, caller_schema, takes_files }
     }
 
     /// The output of the service's own schema.

@@ -154,6 +154,9 @@ pub(super) struct DefinitionArgs {
     /// Whether callers may send a schema for the answer, where the service has none
     #[arg(long, value_name = "YES_OR_NO")]
     caller_schema: Option<YesOrNo>,
+    /// Whether runs may be given files by callers
+    #[arg(long, value_name = "YES_OR_NO")]
+    takes_files: Option<YesOrNo>,
     #[command(flatten)]
     rules: rules::RuleArgs,
     /// Files that no tool changes, by a pattern as in a .gitignore; !NAME takes off a name that is always protected; may be
@@ -374,6 +377,7 @@ impl DefinitionArgs {
             }
         }
         data.caller_schema = self.caller_schema.map_or(data.caller_schema, |choice| choice == YesOrNo::Yes);
+        data.takes_files = self.takes_files.map_or(data.takes_files, |choice| choice == YesOrNo::Yes);
         definition.network = self.network.unwrap_or(definition.network);
         definition.provider = self.provider.map_or(definition.provider, Provider::from);
         definition.description = self.description.unwrap_or(definition.description);
@@ -588,6 +592,7 @@ fn show(service: &Record, standing: Option<ServiceStanding>, folder: &Folder) ->
             "callers send",
             definition.data.input_schema.is_some().then_some("data that fits a schema, beside text"),
         )
+        .fields("files", definition.data.takes_files.then_some("callers may give files to runs"))
         .fields("answers", answers(&definition.data))
         .field("limits", format!("{max_turns} turns, {max_duration_s} s"))
         .field("at once", definition.limits.concurrency_in_words(&definition.tools, &definition.mcp))

@@ -92,6 +92,7 @@ fn allows(scope: Scope) -> &'static str {
         Scope::RunsWrite => "submit runs",
         Scope::RunsRead => "read runs, their events and results",
         Scope::RunsControl => "stop runs",
+        Scope::FilesWrite => "give files to runs",
         Scope::ConversationsWrite => "create conversations, and send messages together with runs:write",
         Scope::ConversationsRead => "read conversations",
         Scope::ConversationsControl => "reset conversations",

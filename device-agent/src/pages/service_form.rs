@@ -88,6 +88,7 @@ pub(super) fn fields(definition: &Definition) -> FormFields {
     set("input_schema", schema(&definition.data.input_schema));
     set("output_schema", schema(&definition.data.output_schema));
     set("caller_schema", if definition.data.caller_schema { "yes" } else { "no" }.to_owned());
+    set("takes_files", if definition.data.takes_files { "yes" } else { "no" }.to_owned());
     let limits = &definition.limits;
     set("max_turns", limits.max_turns.to_string());
     set("max_duration_s", limits.max_duration_s.to_string());
@@ -308,6 +309,7 @@ impl FormReader<'_> {
             input_schema: self.schema("input_schema"),
             output_schema: self.schema("output_schema"),
             caller_schema: self.fields.get("caller_schema") != "no",
+            takes_files: self.fields.get("takes_files") == "yes",
         }
     }
 

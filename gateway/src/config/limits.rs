@@ -9,7 +9,7 @@ use crate::domain::body_quota::MAX_BODY_BYTES;
 use crate::domain::devices::SessionTimings;
 use crate::domain::quotas::{QuotaKind, Quotas};
 use crate::domain::rates::Rate;
-use crate::domain::{CallerLimits, MAX_CONCURRENT_COMMITS};
+use crate::domain::{CallerLimits, MAX_CONCURRENT_COMMITS, StorageQuotas};
 
 /// More than one machine can answer in a second.
 const MAX_RATE_PER_SECOND: u32 = 1_000_000;
@@ -47,6 +47,11 @@ impl Config {
             body_bytes_per_key: self.at_least("limits.body_bytes_per_key", MAX_BODY_BYTES)?,
             concurrent_commits: self.concurrent_commits()?,
             quotas: self.quotas()?,
+            uploads_per_key: self.at_least("limits.uploads_per_key", 1)?,
+            storage: StorageQuotas {
+                bytes_per_application: self.parse("limits.stored_bytes_per_application", "a whole number of bytes")?,
+                bytes_per_device: self.parse("limits.artifact_bytes_per_device", "a whole number of bytes")?,
+            },
         })
     }
 

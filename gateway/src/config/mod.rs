@@ -34,6 +34,7 @@ pub use secrets::read_secret;
 pub use settings::{SETTINGS, Setting, example};
 
 use crate::encryption;
+use crate::storage::{InvalidPlace, StoragePlace};
 
 /// Every setting's value with its origin.
 #[derive(Clone, Debug)]
@@ -160,6 +161,17 @@ impl Config {
         self.path("seal_file").unwrap_or_else(|| self.state_dir().join(encryption::KEY_FILE_NAME))
     }
 
+    /// Where the bytes of files and artifacts are.
+    ///
+    /// # Errors
+    /// [`ConfigError::Value`]: it is neither a folder's absolute path nor a bucket's URL.
+    pub fn storage(&self) -> Result<StoragePlace, ConfigError> {
+        match self.text("storage.url") {
+            "" => Ok(StoragePlace::in_state_dir(&self.state_dir())),
+            text => text.parse().map_err(|error: InvalidPlace| self.refused("storage.url", &error.to_string())),
+        }
+    }
+
     /// The folder of its sockets.
     pub fn run_dir(&self) -> PathBuf {
         PathBuf::from(self.text("run_dir"))
@@ -181,6 +193,7 @@ impl Config {
     /// A value is not usable.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.listen()?;
+        self.storage()?;
         self.tls_files()?;
         self.acme()?;
         self.callback_addresses()?;

@@ -31,6 +31,11 @@ pub const SETTINGS: &[Setting] = &[
         "The key that seals signing secrets and private keys before they go into the database; the same on every replica. Empty: seal in state_dir, which is made.",
     ),
     setting(
+        "storage.url",
+        "",
+        "Where the bytes of files and artifacts are: the absolute path of a folder, or s3://bucket/prefix, gs://bucket/prefix, az://container/prefix with the credentials in the environment. The same on every replica. Empty: objects in state_dir.",
+    ),
+    setting(
         "server.listen",
         "127.0.0.1:8484",
         "The address of the public API. Beyond loopback it needs server.tls, or proxies that do TLS in server.trusted_proxies.",
@@ -253,6 +258,17 @@ pub const SETTINGS: &[Setting] = &[
         "limits.listeners_per_application",
         "8",
         "Desktops' own listeners (deskgate listen) to the events of one application.",
+    ),
+    setting("limits.uploads_per_key", "8", "Uploads of one key that may be under way at once."),
+    setting(
+        "limits.stored_bytes_per_application",
+        "5368709120",
+        "Bytes that the files and artifacts of one application may take together.",
+    ),
+    setting(
+        "limits.artifact_bytes_per_device",
+        "21474836480",
+        "Bytes that the artifacts of one device may take together.",
     ),
     setting("limits.retention_days", "30", "Days that ended runs are kept."),
     setting(

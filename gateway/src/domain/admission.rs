@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::management::Scope;
 use deskgate_protocol::run::{Input, Output, Run, RunLinks, RunState, StateReasonCode};
-use deskgate_protocol::{ApplicationId, EndpointId, RunId};
+use deskgate_protocol::{ApplicationId, EndpointId, FileId, RunId};
 
 use super::CallerLimits;
 use super::access::Caller;
 use super::refusal::{PriorResult, Refusal};
 use super::runs::{visible_run, visible_state, without_outcome};
-use super::typed_data;
+use super::{files, typed_data};
 use crate::store::Store;
 use crate::store::admissions::{AcceptedRun, Admission, Admissions, Submission};
 
@@ -39,6 +39,8 @@ pub struct RunRequest {
     pub input: Input,
     /// The same as JSON text.
     pub input_json: String,
+    /// The files that it is to be given.
+    pub files: Vec<FileId>,
     /// The data that the result is to have, by a schema that can be used.
     pub output: Option<Output>,
     /// The caller's labels.
@@ -86,7 +88,10 @@ impl AdmissionService {
         }
         let run_id = RunId::new();
         let identity = identity(caller, "POST runs", &request.endpoint_id.to_string(), &request.idempotency_key);
-        let no_room = self.no_room(caller).await?;
+        let mut no_room = self.no_room(caller).await?;
+        if no_room.is_none() {
+            no_room = files::resolve(&self.store, caller.into(), &mut request).await?;
+        }
         let submission = submission(caller.into(), run_id, identity, &mut request, no_room.is_none())?;
         match self.decide(submission, &request.input, no_room).await? {
             Decision::Accepted(accepted) => {
@@ -117,6 +122,8 @@ impl AdmissionService {
                 Admission::ServiceDisabled => return Err(Refusal::ServiceDisabled),
                 Admission::QueueFull => return Err(no_room.unwrap_or_else(|| self.waiting.full())),
                 Admission::OutputNotTaken => return Err(typed_data::output_not_taken()),
+                Admission::FilesNotTaken => return Err(files::not_taken()),
+                Admission::FileGone => return Err(files::deleted_meanwhile()),
                 Admission::Unchecked(schema) => schema,
             };
             let checked_version = Some(unchecked.version);
@@ -146,6 +153,9 @@ impl AdmissionService {
         let identity = digest_of(&["owner", &run_id.to_string()]);
         let room = self.waiting.has_room(app_id).await?;
         let whose = Principal { app_id, subject: OWNER_SUBJECT };
+        if let Some(refusal) = files::resolve(&self.store, whose, &mut request).await? {
+            return Err(refusal);
+        }
         let submission = Submission { draft, ..submission(whose, run_id, identity, &mut request, room)? };
         match self.decide(submission, &request.input, None).await? {
             Decision::Accepted(accepted) => Ok(self.accepted(app_id, run_id, request, accepted)),
@@ -258,6 +268,7 @@ pub(super) fn submission(
         draft: None,
         input: std::mem::take(&mut request.input_json),
         output: request.output.as_ref().map(serde_json::to_string).transpose().map_err(|_| Refusal::Internal)?,
+        files: request.files.clone(),
         checked_version: None,
         metadata: serde_json::to_string(&request.metadata).map_err(|_| Refusal::Internal)?,
         queue_ttl_s: seconds(request.queue_ttl_s),
@@ -303,6 +314,7 @@ pub(super) fn new_run(run_id: RunId, request: RunRequest, accepted: AcceptedRun)
         input: Some(request.input),
         output: request.output.or(accepted.service_output),
         result: None,
+        artifacts: Vec::new(),
         error: None,
         stop: None,
         usage: None,

@@ -11,7 +11,7 @@ use super::admission::{
 };
 use super::refusal::Refusal;
 use super::runs::visible_run;
-use super::typed_data;
+use super::{files, typed_data};
 use crate::store::conversations::{ConversationOpening, ConversationQuery, OpeningOutcome};
 use crate::store::messages::{Message, MessageAdmission};
 use crate::store::requests;
@@ -170,7 +170,10 @@ impl AdmissionService {
         request.endpoint_id = read(&self.store, caller, conversation_id).await?.endpoint_id;
         let run_id = RunId::new();
         let identity = identity(caller, "POST messages", &conversation_id.to_string(), &request.idempotency_key);
-        let no_room = self.no_room(caller).await?;
+        let mut no_room = self.no_room(caller).await?;
+        if no_room.is_none() {
+            no_room = files::resolve(&self.store, caller.into(), &mut request).await?;
+        }
         let submission = submission(caller.into(), run_id, identity, &mut request, no_room.is_none())?;
         let message = Message { submission, conversation_id, expected_generation };
         match self.admit_message(message, &request.input).await? {
@@ -203,6 +206,8 @@ impl AdmissionService {
             }
             MessageAdmission::QueueFull => no_room.unwrap_or_else(|| self.waiting.full()),
             MessageAdmission::OutputNotTaken => typed_data::output_not_taken(),
+            MessageAdmission::FilesNotTaken => files::not_taken(),
+            MessageAdmission::FileGone => files::deleted_meanwhile(),
             MessageAdmission::Unchecked(_) => typed_data::kept_changing(),
             // They are runs.
             MessageAdmission::Accepted(_) | MessageAdmission::Known { .. } => Refusal::Internal,

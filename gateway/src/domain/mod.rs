@@ -13,6 +13,8 @@
 //! | [`run_list`] | which runs a list shows |
 //! | [`events`] | what a stream of a run's events shows, from where, and until when |
 //! | [`feeds`] | one reader for all open streams |
+//! | [`artifacts`] | which artifacts of a run are there, and their bytes |
+//! | [`files`] | what of callers' files is taken, and which runs have them |
 //! | [`typed_data`] | whether schemas can be used, and data fits them |
 //! | [`quota`] | how many of a kind may be there at once |
 //! | `samples` | events of runs that never existed, for trying receivers |
@@ -31,6 +33,7 @@
 pub mod access;
 pub mod accounts;
 pub mod admission;
+pub mod artifacts;
 mod auth_failures;
 pub mod body_quota;
 pub mod conversations;
@@ -40,6 +43,7 @@ pub mod destinations;
 pub mod devices;
 pub mod events;
 pub mod feeds;
+pub mod files;
 pub mod health;
 pub mod invitations;
 pub mod key_watcher;
@@ -60,6 +64,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 pub use crate::store::commit_limit::MAX_CONCURRENT_COMMITS;
+pub use crate::store::objects::StorageQuotas;
 pub use crate::store::quotas;
 
 use quotas::Quotas;
@@ -89,6 +94,10 @@ pub struct CallerLimits {
     pub concurrent_commits: Option<usize>,
     /// How much a device and an account may make.
     pub quotas: Quotas,
+    /// Uploads of one key that may be under way at once on one gateway.
+    pub uploads_per_key: usize,
+    /// How many bytes may be stored.
+    pub storage: StorageQuotas,
 }
 
 impl Default for CallerLimits {
@@ -105,6 +114,8 @@ impl Default for CallerLimits {
             body_bytes_per_key: 32 * 1024 * 1024,
             concurrent_commits: None,
             quotas: Quotas::default(),
+            uploads_per_key: 8,
+            storage: StorageQuotas::default(),
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The refusals: every reason for which the gateway declines a caller's request.
 
+use deskgate_protocol::file::{MAX_FILE_BYTES, MAX_MEDIA_TYPE_BYTES};
 use deskgate_protocol::management::Scope;
-use deskgate_protocol::{ConversationId, OperationId, RunId};
+use deskgate_protocol::{ConversationId, FileId, OperationId, RunId};
 
 use crate::store;
 
@@ -116,6 +117,48 @@ pub enum Refusal {
     /// Values that are not acceptable.
     #[error("{}", in_words(.0))]
     Invalid(Vec<Flaw>),
+    /// The name of a file cannot be used.
+    #[error("The file's name cannot be used: {reason}.")]
+    InvalidFileName {
+        /// The reason, without a full stop.
+        reason: String,
+    },
+    /// What a file is said to be cannot be used.
+    #[error(
+        "Content-Type says what the file is, as in application/pdf: a type and a subtype, at most {MAX_MEDIA_TYPE_BYTES} bytes."
+    )]
+    InvalidMediaType,
+    /// A file has more bytes than are taken, or than its caller announced.
+    #[error("The file is larger than {MAX_FILE_BYTES} bytes, or than its Content-Length says.")]
+    FileTooLarge,
+    /// A file's bytes are others than its caller said.
+    #[error("The bytes that came are not those that Content-Digest names. Nothing was stored; send them again.")]
+    DigestMismatch,
+    /// Too many uploads of a key are under way.
+    #[error(
+        "This key has {limit} uploads under way, as many as it may. Nothing was read; try again when one is answered."
+    )]
+    TooManyUploads {
+        /// How many may be under way.
+        limit: usize,
+    },
+    /// The application's files take all the room that it has.
+    #[error(
+        "The files and artifacts of this application would take more than {limit} bytes. Delete files, or wait until runs are deleted."
+    )]
+    StorageFull {
+        /// Bytes that they may take.
+        limit: u64,
+    },
+    /// The bytes of an artifact are not there.
+    #[error("The run handed this artifact out, and its bytes did not come to the gateway or are not there any more.")]
+    ArtifactMissing,
+    /// A run has the file.
+    #[error("A run has this file. It is deleted with the last run that has it.")]
+    FileInUse,
+    /// Bytes cannot be kept or read at the moment.
+    #[error("The gateway cannot keep or read files at the moment. Try again.")]
+    StorageUnavailable,
     /// A schema that cannot be used.
     #[error("The schema cannot be used: {}: {}.", .0.member(), .0.detail)]
     SchemaUnsupported(Flaw),
@@ -154,6 +197,8 @@ pub enum PriorResult {
     Conversation(ConversationId),
     /// A control operation.
     Operation(OperationId),
+    /// A file.
+    File(FileId),
 }
 
 impl From<store::requests::RequestResult> for PriorResult {

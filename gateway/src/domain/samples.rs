@@ -70,6 +70,7 @@ fn run(state: RunState) -> Run {
         input: Some(Input { text: "Which invoices are open?".to_owned(), more: serde_json::Map::new() }),
         output: None,
         result: (state == RunState::Succeeded).then_some(result),
+        artifacts: Vec::new(),
         error: (state == RunState::Failed).then_some(error),
         stop: None,
         usage: (started && ended).then_some(usage),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use deskgate_protocol::FileId;
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::run::{Input, MAX_OUTPUT_NAME_CHARS, Output, is_output_name};
 use serde_json::{Map, Value};
@@ -28,6 +29,8 @@ pub(super) struct SubmissionBody {
     pub input: Input,
     /// The input as JSON text.
     pub input_json: String,
+    /// The files of the input.
+    pub files: Vec<FileId>,
     /// The data that the result is to have.
     pub output: Option<Output>,
     /// The caller's labels.
@@ -83,11 +86,11 @@ async fn submitted(
     let queue_ttl_s = seconds("queue_ttl_s", DEFAULT_QUEUE_TTL_S, MAX_QUEUE_TTL_S);
     let max_duration_s = seconds("max_duration_s", DEFAULT_DURATION_S, MAX_DURATION_S);
     match input {
-        Some((input, input_json)) if flaws.is_empty() => {
+        Some((input, input_json, files)) if flaws.is_empty() => {
             if let Some(output) = &output {
                 typed_data::check_schema(output.schema.clone(), "/output/schema").await?;
             }
-            Ok(SubmissionBody { fingerprint, input, input_json, output, metadata, queue_ttl_s, max_duration_s })
+            Ok(SubmissionBody { fingerprint, input, input_json, files, output, metadata, queue_ttl_s, max_duration_s })
         }
         _ => Err(Refusal::Invalid(flaws).into()),
     }
@@ -101,13 +104,14 @@ pub(super) const MAX_LABEL_CHARS: usize = 512;
 pub(super) const SUBMISSION_MEMBERS: [&str; 5] = ["input", "output", "metadata", "queue_ttl_s", "max_duration_s"];
 pub(super) const MESSAGE_MEMBERS: [&str; 6] =
     ["expected_generation", "input", "output", "metadata", "queue_ttl_s", "max_duration_s"];
+pub(super) const FILE_MEMBERS: [&str; 1] = ["file_id"];
 pub(super) const OUTPUT_MEMBERS: [&str; 2] = ["name", "schema"];
 pub(super) const CONVERSATION_MEMBERS: [&str; 2] = ["endpoint_id", "conversation_key"];
 pub(super) const RESET_MEMBERS: [&str; 1] = ["expected_generation"];
 pub(super) const STOP_MEMBERS: [&str; 2] = ["expected_attempt", "reason"];
 
-/// The input and its JSON text.
-fn input(value: Option<Value>, flaws: &mut Vec<Flaw>) -> Option<(Input, String)> {
+/// The input, its JSON text, and the files in it.
+fn input(value: Option<Value>, flaws: &mut Vec<Flaw>) -> Option<(Input, String, Vec<FileId>)> {
     let mut more = match value {
         None => {
             flaws.push(Flaw::new("/input", "required", "an object with a member \"text\""));
@@ -119,12 +123,13 @@ fn input(value: Option<Value>, flaws: &mut Vec<Flaw>) -> Option<(Input, String)>
             return None;
         }
     };
+    let files = more.get("files").map_or_else(Vec::new, |value| files(value, flaws));
     match more.shift_remove("text") {
         Some(Value::String(text)) if (1..=MAX_TEXT_BYTES).contains(&text.len()) => {
             let input = Input { text, more };
             // Numbers are reformatted when they are handed on, and may grow by that.
             if let Some(json) = serde_json::to_string(&input).ok().filter(|json| json.len() <= MAX_BODY_BYTES) {
-                return Some((input, json));
+                return Some((input, json, files));
             }
             flaws.push(Flaw::new(
                 "/input",
@@ -140,6 +145,41 @@ fn input(value: Option<Value>, flaws: &mut Vec<Flaw>) -> Option<(Input, String)>
         Some(_) => flaws.push(Flaw::new("/input/text", "wrong_type", "a string")),
     }
     None
+}
+
+/// The files of an input.
+fn files(value: &Value, flaws: &mut Vec<Flaw>) -> Vec<FileId> {
+    let Value::Array(entries) = value else {
+        flaws.push(Flaw::new("/input/files", "wrong_type", "a list of objects with the member \"file_id\""));
+        return Vec::new();
+    };
+    let mut files = Vec::with_capacity(entries.len());
+    for (place, entry) in entries.iter().enumerate() {
+        let pointer = format!("/input/files/{place}");
+        let Value::Object(members) = entry else {
+            flaws.push(Flaw::new(pointer, "wrong_type", "an object with the member \"file_id\""));
+            continue;
+        };
+        if let Some(unknown) = members.keys().find(|name| !FILE_MEMBERS.contains(&name.as_str())) {
+            let pointer = format!("{pointer}/{}", unknown.replace('~', "~0").replace('/', "~1"));
+            flaws.push(Flaw::new(pointer, "not_taken", "a file is named by its \"file_id\" alone"));
+        }
+        match members.get("file_id") {
+            Some(Value::String(text)) => match text.parse() {
+                Ok(file_id) => files.push(file_id),
+                Err(_) => {
+                    let detail = "the identifier of a file, as its upload was answered with";
+                    flaws.push(Flaw::new(format!("{pointer}/file_id"), "out_of_range", detail));
+                }
+            },
+            other => {
+                let code = if other.is_some() { "wrong_type" } else { "required" };
+                flaws.push(Flaw::new(format!("{pointer}/file_id"), code, "a string"));
+            }
+        }
+    }
+    flaws.extend(crate::domain::files::check_list(&files));
+    files
 }
 
 /// The run's own output. Whether its schema can be used is found out later, as that may take a while.

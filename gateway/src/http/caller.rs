@@ -67,6 +67,11 @@ pub(super) fn traceparent(headers: &HeaderMap) -> Option<String> {
     (lengths == [2, 32, 16, 2] && hexadecimal && !text.starts_with("ff")).then(|| text.to_owned())
 }
 
+/// The same where a request need not have one.
+pub(super) fn optional_idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Error> {
+    headers.contains_key(&IDEMPOTENCY_KEY_HEADER).then(|| idempotency_key(headers)).transpose()
+}
+
 enum SingleHeader<'a> {
     Absent,
     Value(&'a str),

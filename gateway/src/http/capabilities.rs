@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use deskgate_protocol::VERSION;
+use deskgate_protocol::file::{MAX_FILE_BYTES, MAX_RUN_FILE_BYTES, MAX_RUN_FILES};
 use deskgate_protocol::run::EventType;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -15,10 +16,11 @@ use super::openapi::refusals::{COMMON_CODES, refusals};
 use super::{Api, body, paging, server};
 use crate::domain::access::AuthenticatedRequest;
 use crate::domain::body_quota::MAX_BODY_BYTES;
+use crate::domain::files::UNUSED_FILE_TTL;
 use crate::domain::webhooks::reception::MAX_EVENT_BYTES;
 
 /// Features beyond the calls of the first version.
-const FEATURE_NAMES: [&str; 10] = [
+const FEATURE_NAMES: [&str; 12] = [
     "wait",
     "run_lists",
     "idempotency_key_lookup",
@@ -29,6 +31,8 @@ const FEATURE_NAMES: [&str; 10] = [
     "deliveries",
     "webhooks",
     "typed_data",
+    "files",
+    "artifacts",
 ];
 
 /// What this gateway can do.
@@ -67,6 +71,18 @@ struct Limits {
     body_bytes_per_key: usize,
     /// Bytes of `input.text`.
     input_text_bytes: usize,
+    /// Uploads of one key that may be under way on this gateway at once.
+    uploads_per_key: usize,
+    /// Bytes of a file or an artifact.
+    file_bytes: u64,
+    /// Files that a run may be given.
+    run_files: usize,
+    /// Bytes that they may have together.
+    run_file_bytes: u64,
+    /// Bytes of an application's files and artifacts together.
+    stored_bytes_per_application: u64,
+    /// Seconds after which a file is deleted that no run has.
+    unused_file_seconds: u64,
     /// Bytes of `result.data`.
     data_bytes: usize,
     /// Bytes of a schema.
@@ -136,6 +152,12 @@ pub(super) fn capabilities(limits: &crate::domain::CallerLimits, listener: &serv
             bodies_per_key: limits.bodies_per_key,
             body_bytes_per_key: limits.body_bytes_per_key,
             input_text_bytes: body::MAX_TEXT_BYTES,
+            uploads_per_key: limits.uploads_per_key,
+            file_bytes: MAX_FILE_BYTES,
+            run_files: MAX_RUN_FILES,
+            run_file_bytes: MAX_RUN_FILE_BYTES,
+            stored_bytes_per_application: limits.storage.bytes_per_application,
+            unused_file_seconds: UNUSED_FILE_TTL.as_secs(),
             data_bytes: deskgate_schema::MAX_DATA_BYTES,
             schema_bytes: deskgate_schema::MAX_SCHEMA_BYTES,
             schema_depth: deskgate_schema::MAX_DEPTH,

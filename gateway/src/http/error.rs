@@ -6,6 +6,8 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
 use super::problems::{Code, RetryAdvice};
+use deskgate_protocol::file::MAX_FILE_BYTES;
+
 use crate::domain::refusal::{Flaw, PriorResult, Refusal};
 
 /// A failed request's answer. `request_id` is filled in when the answer is sent.
@@ -81,6 +83,23 @@ impl Error {
     pub fn unsupported_content_encoding() -> Self {
         let detail = "The body must not be compressed: send it without Content-Encoding.";
         Self { coding: Some("identity"), ..Self::new(Code::UnsupportedMediaType, detail) }
+    }
+
+    /// A header whose value cannot be used.
+    pub fn invalid_header(name: &str, detail: &str) -> Self {
+        let errors = json!([{ "pointer": format!("{name}:"), "code": "out_of_range", "detail": detail }]);
+        Self::new(Code::InvalidInput, detail).with("errors", errors)
+    }
+
+    /// A body that ended before it was complete.
+    pub fn body_incomplete() -> Self {
+        Self::new(Code::BodyIncomplete, "The body ended before it was complete. Nothing was stored; send it again.")
+    }
+
+    /// A range that begins behind the end.
+    pub fn range_not_satisfiable(size: u64) -> Self {
+        let detail = format!("The range begins behind the end: there are {size} bytes.");
+        Self::new(Code::RangeNotSatisfiable, detail).with("size_bytes", size)
     }
 
     /// A body over the limit.
@@ -188,6 +207,7 @@ impl From<Refusal> for Error {
                     PriorResult::Run(id) => ("existing_run_id", id.to_string()),
                     PriorResult::Conversation(id) => ("existing_conversation_id", id.to_string()),
                     PriorResult::Operation(id) => ("existing_operation_id", id.to_string()),
+                    PriorResult::File(id) => ("existing_file_id", id.to_string()),
                 };
                 new(Code::IdempotencyKeyReused).with(member, id)
             }
@@ -210,6 +230,15 @@ impl From<Refusal> for Error {
             Refusal::InvalidCursor => new(Code::InvalidCursor),
             Refusal::Invalid(flaws) => new(Code::InvalidInput).with("errors", errors(&flaws)),
             Refusal::SchemaUnsupported(flaw) => new(Code::SchemaUnsupported).with("errors", errors(&[flaw])),
+            Refusal::InvalidMediaType => Self::invalid_header("Content-Type", &detail),
+            Refusal::InvalidFileName { .. } => new(Code::InvalidName),
+            Refusal::FileTooLarge => new(Code::PayloadTooLarge).with("limit_bytes", MAX_FILE_BYTES),
+            Refusal::DigestMismatch => new(Code::DigestMismatch),
+            Refusal::TooManyUploads { .. } => new(Code::TooManyUploads),
+            Refusal::StorageFull { limit } => new(Code::StorageFull).with("limit_bytes", limit),
+            Refusal::FileInUse => new(Code::FileInUse),
+            Refusal::ArtifactMissing => new(Code::ArtifactMissing),
+            Refusal::StorageUnavailable => new(Code::StorageUnavailable),
             Refusal::SignatureInvalid => new(Code::SignatureInvalid),
             Refusal::EventNotJson => new(Code::MalformedJson),
             Refusal::MappingFailed { .. } => new(Code::MappingFailed),

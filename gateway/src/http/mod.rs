@@ -21,13 +21,14 @@
 //! | `automatic_answer` `host` | what is no request at all, and a host that is none |
 //! | `accept` `compression` | the form of an answer that a caller wants |
 //! | `rates` | the rate limit's status, in every answer |
-//! | `endpoints` `runs` `run_list` `events` `conversations` `operations` `deliveries` `capabilities` | the resources |
+//! | `endpoints` `runs` `run_list` `events` `files` `artifacts` `conversations` `operations` `deliveries` `capabilities` | the resources |
 //! | `trial` | a stream for `doctor`, which is not part of the API |
 //! | `webhooks` | the endpoint for other systems' events |
 //! | [`hosted`] | the entry of devices with accounts |
 
 mod accept;
 mod active_requests;
+mod artifacts;
 mod automatic_answer;
 mod body;
 mod caller;
@@ -43,6 +44,7 @@ mod endpoints;
 pub mod error;
 mod events;
 mod exact_json;
+mod files;
 mod forwarded;
 pub mod gate;
 mod half_close;
@@ -87,8 +89,10 @@ use utoipa_axum::routes;
 
 use crate::domain::access::Access;
 use crate::domain::admission::AdmissionService;
+use crate::domain::artifacts::ArtifactService;
 use crate::domain::body_quota::BodyQuota;
 use crate::domain::events::EventStreams;
+use crate::domain::files::FileService;
 use crate::domain::refusal::Refusal;
 use crate::domain::trial::TrialTickets;
 use crate::domain::webhooks::reception::Reception;
@@ -107,6 +111,10 @@ pub struct Api {
     pub bodies: BodyQuota,
     /// Admits runs.
     pub admission: AdmissionService,
+    /// Uploads, reads and deletes files.
+    pub files: FileService,
+    /// Reads artifacts.
+    pub artifacts: ArtifactService,
     /// Receives events of other systems.
     pub reception: Reception,
     /// Opens event streams.
@@ -138,7 +146,10 @@ fn calls() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(runs::read))
         .routes(routes!(run_list::list))
         .routes(routes!(run_content::delete))
+        .routes(routes!(artifacts::download))
         .routes(routes!(events::read))
+        .routes(routes!(files::upload, files::list))
+        .routes(routes!(files::read, files::delete))
         .routes(routes!(capabilities::read))
         .routes(routes!(operations::stop))
         .routes(routes!(conversations::open))

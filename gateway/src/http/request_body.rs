@@ -116,7 +116,7 @@ pub(super) async fn bytes(
 }
 
 /// Whether a Content-Encoding says that nothing was done to the body.
-fn is_identity(coding: &HeaderValue) -> bool {
+pub(super) fn is_identity(coding: &HeaderValue) -> bool {
     coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"identity")
 }
 

@@ -88,6 +88,7 @@ pub(super) fn request(
         idempotency_key,
         fingerprint: submitted.fingerprint,
         input: submitted.input,
+        files: submitted.files,
         input_json: submitted.input_json,
         output: submitted.output,
         metadata: submitted.metadata,

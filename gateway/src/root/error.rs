@@ -1,6 +1,7 @@
 //! Why a gateway did not start, and the program's exit code for it.
 
 use crate::encryption::EncryptionError;
+use crate::storage::InvalidPlace;
 use crate::store::DatabaseOpenError;
 use crate::store::cluster::ClusterError;
 use crate::store::migrate::MigrateError;
@@ -30,6 +31,9 @@ pub enum StartError {
     /// The key that encrypts private values in the database cannot be used.
     #[error(transparent)]
     Seal(#[from] EncryptionError),
+    /// The place of files cannot be used.
+    #[error("storage.url {0}")]
+    Storage(#[from] InvalidPlace),
     /// The authorities for callbacks cannot be read.
     #[error("callbacks.ca_file {0}")]
     CallbackRoots(#[from] RootsError),
@@ -53,7 +57,7 @@ impl From<StartError> for Failure {
             StartError::Cluster(error) if error.needs_a_person() => Exit::NotSetUp,
             StartError::Cluster(_) => Exit::CannotReach,
             StartError::HostKey(_) | StartError::Token(_) | StartError::Tls(_) | StartError::Seal(_) => Exit::NotSetUp,
-            StartError::CallbackRoots(_) | StartError::IssuerRoots(_) => Exit::NotSetUp,
+            StartError::CallbackRoots(_) | StartError::IssuerRoots(_) | StartError::Storage(_) => Exit::NotSetUp,
             StartError::Database(
                 DatabaseOpenError::Migrate(MigrateError::Ahead { .. }) | DatabaseOpenError::Behind { .. },
             ) => Exit::VersionMismatch,

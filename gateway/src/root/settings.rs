@@ -14,6 +14,7 @@ use crate::domain::quotas::Quotas;
 use crate::networks::destinations::AddressRules;
 use crate::networks::{ForwardedHeader, Networks};
 use crate::sd_notify::ServiceNotifier;
+use crate::storage::StoragePlace;
 use crate::{encryption, hosted, tls};
 
 /// The settings with which a gateway is started.
@@ -73,6 +74,8 @@ pub struct Settings {
     pub is_built_in: bool,
     /// The database; otherwise a private cluster.
     pub database: Option<DatabaseSettings>,
+    /// Where the bytes of files and artifacts are.
+    pub storage: StoragePlace,
     /// The limits of callers.
     pub limits: CallerLimits,
     /// The timings of the control channel.
@@ -101,6 +104,7 @@ impl std::fmt::Debug for DatabaseSettings {
 impl Settings {
     /// A gateway inside another process: loopback, a private cluster, no sockets.
     pub fn built_in(state_dir: PathBuf, listen: SocketAddr) -> Self {
+        let storage = StoragePlace::in_state_dir(&state_dir);
         Self {
             seal_file: state_dir.join(encryption::KEY_FILE_NAME),
             state_dir,
@@ -129,6 +133,7 @@ impl Settings {
             callback_addresses: AddressRules::default(),
             is_built_in: true,
             database: None,
+            storage,
             limits: CallerLimits { quotas: Quotas::OF_OWN_DESKTOP, ..CallerLimits::default() },
             clocks: SessionTimings::default(),
         }

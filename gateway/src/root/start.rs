@@ -26,10 +26,12 @@ use crate::control::renewals::Renewals;
 use crate::control::service::ControlService;
 use crate::domain::access::Access;
 use crate::domain::admission::AdmissionService;
+use crate::domain::artifacts::ArtifactService;
 use crate::domain::body_quota::BodyQuota;
 use crate::domain::deliveries::PayloadBuilder;
 use crate::domain::desktop::CallbackContext;
 use crate::domain::events::EventStreams;
+use crate::domain::files::FileService;
 use crate::domain::trial::TrialTickets;
 use crate::domain::webhooks::reception::Reception;
 use crate::encryption::DataCipher;
@@ -39,6 +41,7 @@ use crate::http::hosted::HostedIngress;
 use crate::http::server::{self, ListenerAccess};
 use crate::notify::ChangeNotifier;
 use crate::ops::Ops;
+use crate::storage::ObjectStorage;
 use crate::store::admissions::Admissions;
 use crate::store::attempts::{Claims, Reports};
 use crate::store::cluster::{self, Cluster};
@@ -81,6 +84,7 @@ impl Gateway {
     async fn start_on(settings: Settings, cluster_url: Option<String>) -> Result<Self, StartError> {
         let files = settings.tls.clone().map(ServerTls::load).transpose()?;
         let cipher = DataCipher::load_or_create(&settings.seal_file)?;
+        let storage = settings.storage.open()?;
         let judged = |url: &str| {
             settings.hosted.clone().map(|hosted| TokenVerifier::new(hosted, url, settings.issuer_clocks)).transpose()
         };
@@ -142,6 +146,7 @@ impl Gateway {
             works.stopping(),
         );
         works.spawn("upkeep", upkeep);
+        works.spawn("objects", upkeep::objects::run(store.clone(), storage.clone(), works.stopping()));
         works.spawn("looks", looks::look(store.clone(), works.stopping()));
         let clocks = worker::DeliveryTimings {
             lease: worker::DeliveryTimings::DEFAULT_LEASE,
@@ -151,7 +156,7 @@ impl Gateway {
         if let Some(manager) = settings.manager.clone() {
             works.spawn("service manager", status_reporter::run(manager, store.clone(), turning, works.stopping()));
         }
-        let start = GatewayBuilder { settings, store, doors, works, draining, tls, cluster_url };
+        let start = GatewayBuilder { settings, store, storage, doors, works, draining, tls, cluster_url };
         if let Some(listener) = ops {
             start.operations(listener, queue.clone());
         }
@@ -218,6 +223,7 @@ async fn issued(_: AcmeSettings, _: &Store, _: &Tasks, _: DataCipher) -> Option<
 struct GatewayBuilder {
     settings: Settings,
     store: Store,
+    storage: ObjectStorage,
     doors: Tasks,
     works: Tasks,
     draining: CancellationToken,
@@ -258,6 +264,8 @@ impl GatewayBuilder {
             store: store.clone(),
             access,
             bodies: BodyQuota::new(&limits),
+            files: FileService::new(store.clone(), self.storage.clone(), limits.storage, limits.uploads_per_key),
+            artifacts: ArtifactService::new(store.clone(), self.storage.clone()),
             reception,
             trials,
             streams,

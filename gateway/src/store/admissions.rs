@@ -10,7 +10,7 @@ use std::sync::Arc;
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::run::Output;
 use deskgate_protocol::service::DRAFT_VERSION;
-use deskgate_protocol::{ApplicationId, DeviceId, EndpointId, EventId, RunId, Timestamp};
+use deskgate_protocol::{ApplicationId, DeviceId, EndpointId, EventId, FileId, RunId, Timestamp};
 use serde_json::Value;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio_postgres::Row;
@@ -48,6 +48,8 @@ pub struct Submission {
     pub input: String,
     /// The run's own `output` object, as JSON text.
     pub output: Option<String>,
+    /// The files of its input, all of this application and subject.
+    pub files: Vec<FileId>,
     /// The version of the service whose schema the input's data was found to fit.
     pub checked_version: Option<u32>,
     /// The `metadata` object, as JSON text.
@@ -92,6 +94,10 @@ pub enum Admission {
     QueueFull,
     /// The service takes no schema of a run.
     OutputNotTaken,
+    /// The service takes no files.
+    FilesNotTaken,
+    /// A file of the input was deleted meanwhile.
+    FileGone,
     /// The service has a schema of inputs, and the input was not checked by it.
     Unchecked(InputSchema),
 }
@@ -119,6 +125,10 @@ pub(super) const SERVICE_OUTPUT_SQL: &str =
     "CASE WHEN e.output_schema IS NOT NULL THEN json_build_object('name', 'result', 'schema', e.output_schema) END";
 /// Whether a service, `e`, takes a schema of a run.
 pub(super) const TAKES_OUTPUT_SQL: &str = "(e.caller_schema AND e.output_schema IS NULL)";
+
+/// Whether files that a run is to be given are still there: they are locked, so that nobody deletes them before the run has them.
+pub(super) const LOCKED_FILES_SQL: &str = "locked AS MATERIALIZED (
+        SELECT file_id FROM files WHERE file_id = ANY($17::uuid[]) FOR KEY SHARE)";
 
 /// The facts in the tables at the moment of acceptance.
 #[derive(Clone, Debug)]
@@ -234,15 +244,18 @@ impl Store {
     async fn admit_all(&self, submissions: &[Arc<Submission>]) -> Result<Vec<Admission>, Error> {
         let sql = format!(
             "-- admissions::admit_all
-            WITH submitted AS (
+            WITH {LOCKED_FILES_SQL}, missing AS MATERIALIZED (
+                SELECT DISTINCT g.run_id FROM unnest($17::uuid[], $18::uuid[]) AS g(file_id, run_id)
+                WHERE NOT EXISTS (SELECT FROM locked l WHERE l.file_id = g.file_id)
+            ), submitted AS (
                 SELECT s.*, k.run_id AS known_run_id, k.fingerprint AS known_fingerprint, t.*
                 FROM unnest(
                     $1::uuid[], $2::uuid[], $3::text[], $4::uuid[], $5::bytea[], $6::bytea[], $7::text[],
                     $8::text[], $9::int[], $10::int[], $11::text[], $12::bool[], $13::uuid[], $14::bytea[],
-                    $15::text[], $16::int[])
+                    $15::text[], $16::int[], $19::bool[])
                 WITH ORDINALITY AS s(run_id, app_id, subject, endpoint_id, identity, fingerprint, input,
                     metadata, queue_ttl_s, max_duration_s, traceparent, queue_open, event_id, draft, output,
-                    checked_version, place)
+                    checked_version, has_files, place)
                 LEFT JOIN LATERAL (
                     SELECT r.run_id, r.fingerprint FROM runs r WHERE r.identity = s.identity LIMIT 1) k ON true
                 LEFT JOIN LATERAL (
@@ -253,6 +266,7 @@ impl Store {
                             WHEN (SELECT p.state = 'active' FROM applications p WHERE p.app_id = e.app_id) THEN 'open'
                             ELSE 'closed' END AS life,
                         s.output IS NULL OR s.draft IS NOT NULL OR {TAKES_OUTPUT_SQL} AS takes_output,
+                        NOT s.has_files OR s.draft IS NOT NULL OR e.takes_files AS takes_files,
                         -- What a draft takes and gives, its device alone knows.
                         CASE WHEN s.draft IS NULL THEN {SERVICE_OUTPUT_SQL} END AS service_output,
                         CASE WHEN s.draft IS NULL AND s.checked_version IS DISTINCT FROM e.version THEN e.input_schema
@@ -267,7 +281,8 @@ impl Store {
                     s.device_id, s.identity, s.fingerprint, s.input::json, coalesce(s.output::json, s.service_output),
                     s.metadata::json, s.max_duration_s, s.traceparent, now() + make_interval(secs => s.queue_ttl_s)
                 FROM submitted s WHERE s.life = 'open' AND s.access_enabled AND s.queue_open AND s.known_run_id IS NULL
-                    AND s.takes_output AND s.unchecked IS NULL
+                    AND s.takes_output AND s.takes_files AND s.unchecked IS NULL
+                    AND (NOT s.has_files OR s.run_id NOT IN (SELECT run_id FROM missing))
                 ORDER BY s.place
                 ON CONFLICT (identity) DO NOTHING
                 RETURNING run_id, device_id, app_id, created_at, queue_expires_at
@@ -275,6 +290,10 @@ impl Store {
                 INSERT INTO run_events (run_id, sequence, event_id, type, data)
                 SELECT s.run_id, 1, s.event_id, 'run.accepted', '{{}}'
                 FROM admitted a JOIN submitted s USING (run_id)
+            ), given AS (
+                INSERT INTO run_files (run_id, file_id)
+                SELECT a.run_id, g.file_id FROM unnest($17::uuid[], $18::uuid[]) AS g(file_id, run_id)
+                JOIN admitted a USING (run_id)
             ), counted AS (
                 {INSERT_COUNT_SQL} FROM admitted a GROUP BY a.device_id, a.app_id, a.created_at {ADD_COUNT_SQL}
             ), queued AS (
@@ -285,11 +304,14 @@ impl Store {
                 FROM admitted a JOIN submitted s USING (run_id) CROSS JOIN {ACCEPTANCE_DESTINATIONS_SQL}
             )
             SELECT s.known_run_id, s.known_fingerprint, s.access_enabled, s.version, s.device_id, s.presence,
-                a.created_at, a.queue_expires_at, s.life, s.takes_output, s.service_output,
+                a.created_at, a.queue_expires_at, s.life, s.takes_output, s.service_output, s.takes_files,
+                s.has_files AND s.run_id IN (SELECT run_id FROM missing) AS file_gone,
                 CASE WHEN s.known_run_id IS NULL THEN s.unchecked::text END AS input_schema
             FROM submitted s LEFT JOIN admitted a ON a.run_id = s.run_id
             ORDER BY s.place"
         );
+        let given = submissions.iter().flat_map(|s| s.files.iter().map(|file| (file.uuid(), s.run_id.uuid())));
+        let (files, runs_of_files): (Vec<_>, Vec<_>) = given.unzip();
         let column = |of: fn(&Submission) -> uuid::Uuid| submissions.iter().map(|s| of(s)).collect::<Vec<_>>();
         let client = self.client().await?;
         let statement = client.prepare_cached(&sql).await?;
@@ -314,6 +336,9 @@ impl Store {
                     &submissions.iter().map(|s| s.draft.as_ref().map(|draft| draft.0.as_slice())).collect::<Vec<_>>(),
                     &submissions.iter().map(|s| s.output.as_deref()).collect::<Vec<_>>(),
                     &submissions.iter().map(|s| s.checked_version_column()).collect::<Vec<_>>(),
+                    &files,
+                    &runs_of_files,
+                    &submissions.iter().map(|s| !s.files.is_empty()).collect::<Vec<_>>(),
                 ],
             )
             .await?;
@@ -361,6 +386,12 @@ fn judged(row: &Row, submission: &Submission) -> Result<Option<Admission>, Error
     }
     if !row.try_get::<_, bool>("takes_output")? {
         return Ok(Some(Admission::OutputNotTaken));
+    }
+    if !row.try_get::<_, bool>("takes_files")? {
+        return Ok(Some(Admission::FilesNotTaken));
+    }
+    if row.try_get("file_gone")? {
+        return Ok(Some(Admission::FileGone));
     }
     if let Some(schema) = InputSchema::of(row)? {
         return Ok(Some(Admission::Unchecked(schema)));

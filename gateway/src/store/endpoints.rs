@@ -74,13 +74,14 @@ impl Store {
                 SELECT app_id, device_id FROM applications
                 WHERE app_id = $3 AND device_id = $2 AND state = 'active' FOR SHARE)
             INSERT INTO endpoints AS e (endpoint_id, app_id, device_id, name, description, version, definition_sha256,
-                input_schema, output_schema, caller_schema)
-            SELECT $1, a.app_id, a.device_id, $4, $5, $6, $7, $8::text::json, $9::text::json, $10 FROM a
+                input_schema, output_schema, caller_schema, takes_files)
+            SELECT $1, a.app_id, a.device_id, $4, $5, $6, $7, $8::text::json, $9::text::json, $10, $11 FROM a
             WHERE ($6 = 1 OR EXISTS (SELECT FROM endpoints o WHERE o.endpoint_id = $1))
                 AND NOT EXISTS (SELECT FROM endpoints o
                     WHERE o.app_id = $3 AND o.name = $4 AND o.endpoint_id <> $1 AND o.closed_at IS NULL)
             ON CONFLICT (endpoint_id) DO UPDATE SET name = $4, description = $5, version = $6, definition_sha256 = $7,
                 input_schema = $8::text::json, output_schema = $9::text::json, caller_schema = $10,
+                takes_files = $11,
                 published_at = CASE WHEN e.version = $6 AND e.closed_at IS NULL THEN e.published_at ELSE now() END,
                 -- What was unpublished begins anew; what is disabled stays so.
                 disabled_at = CASE WHEN e.closed_at IS NULL THEN e.disabled_at END, closed_at = NULL, unpublished_at = NULL
@@ -90,7 +91,7 @@ impl Store {
         );
         let version = i32::try_from(wanted.version).unwrap_or(i32::MAX);
         let text = |schema: &Option<Value>| schema.as_ref().map(Value::to_string);
-        let params: [&(dyn ToSql + Sync); 10] = [
+        let params: [&(dyn ToSql + Sync); 11] = [
             &wanted.endpoint_id.uuid(),
             &owner.device_id.uuid(),
             &wanted.app_id.uuid(),
@@ -101,6 +102,7 @@ impl Store {
             &text(&wanted.data.input_schema),
             &text(&wanted.data.output_schema),
             &wanted.data.caller_schema,
+            &wanted.data.takes_files,
         ];
         let published_now = |row: &Row| {
             let note = ActivityEntry {
@@ -193,7 +195,7 @@ impl Store {
         let sql = format!(
             "-- endpoints::enabled
             SELECT e.endpoint_id, e.name, e.description, e.version, e.input_schema, e.output_schema,
-                {TAKES_OUTPUT_SQL} AS caller_schema, d.last_seen_at, {PRESENCE_SQL} AS presence
+                {TAKES_OUTPUT_SQL} AS caller_schema, e.takes_files, d.last_seen_at, {PRESENCE_SQL} AS presence
             FROM endpoints e JOIN devices d USING (device_id)
             WHERE e.app_id = $1 AND {LIFE_SQL} = 'open' AND d.access_enabled AND d.revoked_at IS NULL ORDER BY e.endpoint_id"
         );
@@ -211,6 +213,7 @@ fn endpoint(row: &Row) -> Result<Endpoint, Error> {
         input_schema: json(row, "input_schema")?,
         output_schema: json(row, "output_schema")?,
         caller_schema: row.try_get("caller_schema")?,
+        takes_files: row.try_get("takes_files")?,
         device: EndpointDevice {
             connected: presence == Presence::Connected,
             last_seen_at: row.try_get::<_, Option<jiff::Timestamp>>("last_seen_at")?.map(Into::into),

@@ -13,6 +13,9 @@ pub enum Error {
     /// A disk of the database is full. The same call may succeed once there is room.
     #[error("the database's disk is full: {0}")]
     DiskFull(String),
+    /// Other rows refer to the one that was to be deleted.
+    #[error("other rows refer to it: {0}")]
+    StillReferenced(String),
     /// The database refused a statement, which is a fault of this program.
     #[error("a statement failed: {0}")]
     Statement(String),
@@ -26,6 +29,7 @@ impl From<tokio_postgres::Error> for Error {
         let text = describe(&error);
         match error.code() {
             Some(&SqlState::DISK_FULL) => Self::DiskFull(text),
+            Some(&SqlState::FOREIGN_KEY_VIOLATION) => Self::StillReferenced(text),
             Some(code) if is_passing(code) => Self::Unavailable(text),
             Some(_) => Self::Statement(text),
             // An error without a code is one of the connection: closed, reset, never made.

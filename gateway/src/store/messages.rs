@@ -8,7 +8,7 @@ use deskgate_protocol::{ConversationId, EventId, OperationId, RunId};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
-use super::admissions::{AcceptedRun, InputSchema, SERVICE_OUTPUT_SQL, Submission, TAKES_OUTPUT_SQL};
+use super::admissions::{AcceptedRun, InputSchema, LOCKED_FILES_SQL, SERVICE_OUTPUT_SQL, Submission, TAKES_OUTPUT_SQL};
 use super::columns::{digest, json, word};
 use super::counts::{ADD_COUNT_SQL, INSERT_COUNT_SQL};
 use super::deliveries::ACCEPTANCE_DESTINATIONS_SQL;
@@ -65,6 +65,10 @@ pub enum MessageAdmission {
     QueueFull,
     /// The service takes no schema of a run.
     OutputNotTaken,
+    /// The service takes no files.
+    FilesNotTaken,
+    /// A file of the input was deleted meanwhile.
+    FileGone,
     /// The service has a schema of inputs, and the input was not checked by it.
     Unchecked(InputSchema),
 }
@@ -97,7 +101,7 @@ impl Store {
     async fn admit(&self, message: &Message) -> Result<Option<AcceptedRun>, Error> {
         let sql = format!(
             "-- messages::admit
-            WITH taken AS (
+            WITH {LOCKED_FILES_SQL}, taken AS (
                 -- This may begin before the message before it ended, wait, and find the conversation idle: then
                 -- it comes behind that end, also where people read the times.
                 UPDATE conversations c SET active_run_id = $1, updated_at = greatest(now(), c.updated_at)
@@ -107,6 +111,8 @@ impl Store {
                     AND e.endpoint_id = c.endpoint_id AND {LIFE_SQL} = 'open' AND d.access_enabled AND $6
                     AND ($15::text IS NULL OR {TAKES_OUTPUT_SQL})
                     AND (e.input_schema IS NULL OR $16::int = e.version)
+                    AND (cardinality($17::uuid[]) = 0
+                        OR e.takes_files AND (SELECT count(*) FROM locked) = cardinality($17::uuid[]))
                     AND NOT EXISTS (SELECT FROM runs k WHERE k.identity = $7)
                 RETURNING c.endpoint_id, e.version, e.definition_sha256, e.device_id, {PRESENCE_SQL} AS presence,
                     {SERVICE_OUTPUT_SQL} AS service_output, c.updated_at AS moment
@@ -121,6 +127,8 @@ impl Store {
             ), first_event AS (
                 INSERT INTO run_events (run_id, sequence, event_id, type, data, created_at)
                 SELECT $1, 1, $14, 'run.accepted', '{{}}', created_at FROM admitted
+            ), given AS (
+                INSERT INTO run_files (run_id, file_id) SELECT $1, l.file_id FROM admitted, locked l
             ), counted AS (
                 {INSERT_COUNT_SQL} FROM admitted a GROUP BY a.device_id, a.app_id, a.created_at {ADD_COUNT_SQL}
             ), queued AS (
@@ -134,7 +142,7 @@ impl Store {
         let Message { submission: s, conversation_id, expected_generation } = message;
         let (identity, fingerprint) = (s.identity.0.as_slice(), s.fingerprint.0.as_slice());
         let generation = generation_column(*expected_generation);
-        let params: [&(dyn ToSql + Sync); 16] = [
+        let params: [&(dyn ToSql + Sync); 17] = [
             &s.run_id.uuid(),
             &conversation_id.uuid(),
             &s.app_id.uuid(),
@@ -151,6 +159,7 @@ impl Store {
             &EventId::new().uuid(),
             &s.output,
             &s.checked_version_column(),
+            &file_numbers(s),
         ];
         let client = self.client().await?;
         let statement = client.prepare_cached(&sql).await?;
@@ -182,6 +191,8 @@ impl Store {
             "-- messages::why_not
             SELECT k.run_id, k.fingerprint, d.access_enabled, c.generation, c.active_run_id, c.reset_operation_id,
                 {LIFE_SQL}, $5::text IS NULL OR {TAKES_OUTPUT_SQL} AS takes_output, e.version,
+                cardinality($7::uuid[]) = 0 OR e.takes_files AS takes_files,
+                (SELECT count(*) FROM files WHERE file_id = ANY($7)) < cardinality($7) AS file_gone,
                 CASE WHEN $6::int IS DISTINCT FROM e.version THEN e.input_schema::text END AS input_schema
             FROM (SELECT) request
             LEFT JOIN runs k ON k.identity = $4
@@ -190,13 +201,14 @@ impl Store {
             LEFT JOIN devices d ON d.device_id = c.device_id AND d.revoked_at IS NULL"
         );
         let Message { submission: s, conversation_id, expected_generation } = message;
-        let params: [&(dyn ToSql + Sync); 6] = [
+        let params: [&(dyn ToSql + Sync); 7] = [
             &conversation_id.uuid(),
             &s.app_id.uuid(),
             &s.subject,
             &s.identity.0.as_slice(),
             &s.output,
             &s.checked_version_column(),
+            &file_numbers(s),
         ];
         let row = self.durable_one(&sql, &params).await?;
         if let Some(run_id) = row.try_get::<_, Option<uuid::Uuid>>(0)? {
@@ -223,10 +235,18 @@ impl Store {
             Some(MessageAdmission::QueueFull)
         } else if !row.try_get::<_, bool>("takes_output")? {
             Some(MessageAdmission::OutputNotTaken)
+        } else if !row.try_get::<_, bool>("takes_files")? {
+            Some(MessageAdmission::FilesNotTaken)
+        } else if row.try_get("file_gone")? {
+            Some(MessageAdmission::FileGone)
         } else {
             InputSchema::of(&row)?.map(MessageAdmission::Unchecked)
         })
     }
+}
+
+fn file_numbers(submission: &Submission) -> Vec<uuid::Uuid> {
+    submission.files.iter().map(|file| file.uuid()).collect()
 }
 
 /// The column's range is larger than any generation.

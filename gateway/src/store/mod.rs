@@ -21,6 +21,7 @@
 //! | [`accounts`] | devices that came with an account |
 //! | [`applications`] [`endpoints`] | applications with their keys, and published services |
 //! | [`quotas`] | how much a device and an account may make |
+//! | [`files`] [`objects`] | files that runs are given, and where the bytes of files and artifacts are |
 //! | `disabling` | the end of an application |
 //! | [`disk`] | whether there is room on the disks |
 //! | `connecting` `tls_mode` | connections: their encryption, and sessions that are not shared |
@@ -60,12 +61,14 @@ pub mod disk;
 pub mod endpoints;
 mod error;
 pub mod events;
+pub mod files;
 pub mod invitations;
 pub mod leases;
 pub mod listen;
 mod lookup;
 pub mod messages;
 pub mod migrate;
+pub mod objects;
 pub mod operations;
 mod page;
 mod pool;

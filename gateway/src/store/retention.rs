@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use deskgate_protocol::{ApplicationId, EndpointId, RunId};
 
+use super::files::RELEASE_SQL;
 use super::{Error, Store};
 
 /// The most runs that one statement deletes.
@@ -21,7 +22,8 @@ impl Store {
     /// # Errors
     /// The database does not answer, or refuses the statement.
     pub async fn purge_runs(&self) -> Result<usize, Error> {
-        let sql = "-- retention::purge_runs
+        let sql = format!(
+            "-- retention::purge_runs
             WITH due AS (
                 SELECT run_id, last_sequence, purge_at FROM runs WHERE purge_at <= now()
                 ORDER BY purge_at LIMIT $1 FOR UPDATE SKIP LOCKED
@@ -35,10 +37,11 @@ impl Store {
                 DELETE FROM run_events WHERE run_id IN (SELECT run_id FROM gone)
             ), stops AS (
                 DELETE FROM control_operations WHERE run_id IN (SELECT run_id FROM gone)
-            )
+            ), {RELEASE_SQL}
             INSERT INTO purged_runs (run_id, app_id, subject, endpoint_id, forget_at)
-            SELECT run_id, app_id, subject, endpoint_id, now() + kept FROM gone RETURNING run_id";
-        Ok(self.durable_rows(sql, &[&MAX_RUNS_PER_DELETE, &MAX_EVENTS_PER_DELETE]).await?.len())
+            SELECT run_id, app_id, subject, endpoint_id, now() + kept FROM gone RETURNING run_id"
+        );
+        Ok(self.durable_rows(&sql, &[&MAX_RUNS_PER_DELETE, &MAX_EVENTS_PER_DELETE]).await?.len())
     }
 
     /// How many ended runs are stored, and how many of them ended longer ago than this.

@@ -3,6 +3,7 @@
 use deskgate_protocol::{ApplicationId, ConversationId, EndpointId, RunId};
 
 use super::devices::PRESENCE_SQL;
+use super::files::RELEASE_SQL;
 use super::runs::{StoredRun, stored_run};
 use super::{Error, Page, PagePosition, Store};
 
@@ -48,27 +49,31 @@ impl Store {
         run_id: RunId,
         endpoints: &[EndpointId],
     ) -> Result<ContentDeletion, Error> {
-        let sql = "-- run_content::delete
+        let sql = format!(
+            "-- run_content::delete
             WITH found AS (
                 SELECT run_id, finished_at IS NOT NULL AS ended FROM runs
                 WHERE run_id = $1 AND app_id = $2 AND subject = $3
                     AND (cardinality($4::uuid[]) = 0 OR endpoint_id = ANY($4)) FOR UPDATE
             ), emptied AS (
-                UPDATE runs SET input = '{\"text\":\"\"}', output = NULL, content_deleted_at = now(),
+                UPDATE runs SET input = '{{\"text\":\"\"}}', output = NULL, artifacts = NULL, content_deleted_at = now(),
                     result = CASE WHEN result IS NOT NULL
                         THEN json_build_object('text', '', 'finish_reason', result->'finish_reason') END
                 WHERE run_id IN (SELECT run_id FROM found WHERE ended) AND content_deleted_at IS NULL RETURNING run_id
             ), events AS (
-                UPDATE run_events SET data = json_build_object(
-                    'message_id', data->'message_id', 'text', '', 'content_deleted', true)
-                WHERE run_id IN (SELECT run_id FROM emptied) AND type = 'message.completed'
+                UPDATE run_events SET data = CASE type
+                    WHEN 'artifact.created' THEN json_build_object(
+                        'artifact_id', data->'artifact_id', 'content_deleted', true)
+                    ELSE json_build_object('message_id', data->'message_id', 'text', '', 'content_deleted', true) END
+                WHERE run_id IN (SELECT run_id FROM emptied) AND type IN ('message.completed', 'artifact.created')
             ), received AS (
                 UPDATE webhook_receipts SET body = NULL WHERE run_id IN (SELECT run_id FROM emptied)
-            )
-            SELECT ended FROM found";
+            ), gone AS (SELECT run_id FROM emptied), {RELEASE_SQL}
+            SELECT ended FROM found"
+        );
         let params: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
             [&run_id.uuid(), &app_id.uuid(), &subject, &endpoints.iter().map(|id| id.uuid()).collect::<Vec<_>>()];
-        Ok(match self.durable_opt(sql, &params).await? {
+        Ok(match self.durable_opt(&sql, &params).await? {
             None => ContentDeletion::NoRun,
             Some(row) if row.try_get(0)? => ContentDeletion::Deleted,
             Some(_) => ContentDeletion::NotEnded,

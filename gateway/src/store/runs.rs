@@ -17,7 +17,7 @@ use super::{Error, Store};
 /// The columns of a record without input and result, which may be a megabyte each, and without its receipt.
 pub(super) const RUN_SUMMARY_COLUMNS: &str =
     "r.run_id, r.endpoint_id, r.endpoint_version, r.state, r.started_at, r.restarts, NULL::json AS input,
-    NULL::json AS output, NULL::json AS result, r.error, r.usage, r.metadata, NULL::bigint AS queue_position, r.last_sequence, r.created_at,
+    NULL::json AS output, NULL::json AS result, NULL::json AS artifacts, r.error, r.usage, r.metadata, NULL::bigint AS queue_position, r.last_sequence, r.created_at,
     r.queue_expires_at, r.finished_at, r.purge_at, r.conversation_id, r.generation, r.stop_operation_id,
     r.stop_requested_at, r.stop_requested_by,
     r.model_unavailable_since, NULL::text AS receipt, r.content_deleted_at";
@@ -275,6 +275,7 @@ pub(super) fn stored_run(row: &Row) -> Result<StoredRun, Error> {
         input: json(row, "input")?.filter(|_| has_content),
         output: json(row, "output")?,
         result: json(row, "result")?.filter(|_| has_content),
+        artifacts: json(row, "artifacts")?.unwrap_or_default(),
         error: json(row, "error")?,
         stop: stop(row)?,
         usage: json(row, "usage")?,

@@ -37,6 +37,7 @@ fn submission(number: i64) -> Submission {
         draft: None,
         input: r#"{"text":"work"}"#.to_owned(),
         output: None,
+        files: Vec::new(),
         checked_version: None,
         metadata: "{}".to_owned(),
         queue_ttl_s: 60,

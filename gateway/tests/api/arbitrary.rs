@@ -14,6 +14,7 @@ use tokio::time::timeout;
 use tower::ServiceExt;
 
 use crate::support::gateway::{TestGateway, cipher};
+use crate::support::server::storage;
 
 #[path = "../../../fuzz/bend.rs"]
 mod bend;
@@ -140,7 +141,7 @@ async fn whatever_is_thrown_at_the_router_is_answered_with_a_proper_document() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_that_mean_something_are_answered_properly_however_they_are_bent() {
     let gateway = TestGateway::new().await;
-    let (router, names) = target::furnish(gateway.store(), cipher()).await;
+    let (router, names) = target::furnish(gateway.store(), cipher(), storage()).await;
     let runtime = Handle::current();
     tokio::task::block_in_place(|| {
         bend::throw("router", 1200, |bytes| match request::request(bytes, &names) {

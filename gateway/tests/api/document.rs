@@ -198,6 +198,10 @@ fn every_call_is_named_and_shows_every_answer_by_an_example() {
         for (status, response) in call["responses"].as_object().expect("an object") {
             assert!(response["headers"].get("X-Request-Id").is_some(), "{address} {status}");
             for (form, content) in response["content"].as_object().into_iter().flatten() {
+                // A file is what it is, and has no record.
+                if form == "application/octet-stream" {
+                    continue;
+                }
                 let named = content["schema"]["$ref"].is_string();
                 let shown = content.get("example").or(content.get("examples")).is_some_and(|shown| !shown.is_null());
                 assert!(named && shown, "{address} {status} {form}");

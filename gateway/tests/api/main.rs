@@ -16,6 +16,7 @@ mod disabling;
 mod document;
 mod events;
 mod export;
+mod files;
 mod hosted;
 mod hostile;
 mod idempotency;

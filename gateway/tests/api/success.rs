@@ -71,7 +71,7 @@ async fn the_list_has_the_published_and_enabled_services_of_the_own_application_
     reply.assert_envelope();
     let endpoint = |id, name| {
         json!({
-            "id": id, "name": name, "description": "Answers questions.", "version": 1, "caller_schema": false,
+            "id": id, "name": name, "description": "Answers questions.", "version": 1, "caller_schema": false, "takes_files": false,
             "device": { "connected": false },
         })
     };

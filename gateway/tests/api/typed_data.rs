@@ -143,7 +143,7 @@ async fn a_schema_that_cannot_be_used_is_refused_with_its_place() {
 async fn a_service_with_schemas_of_its_own_checks_every_input_and_gives_every_run_its_output() {
     let gateway = TestGateway::new().await;
     let endpoint_id = EndpointId::new();
-    let own = ServiceData { input_schema: Some(schema()), output_schema: Some(schema()), caller_schema: true };
+    let own = ServiceData { input_schema: Some(schema()), output_schema: Some(schema()), ..takes_callers_schema() };
     publish(&gateway, endpoint_id, 1, own.clone()).await;
     let listed = gateway.ask("GET", "/api/v1/agent-endpoints").send().await.json();
     let services = listed["endpoints"].as_array().expect("a list");
@@ -179,7 +179,7 @@ async fn a_service_with_schemas_of_its_own_checks_every_input_and_gives_every_ru
 
     // What was accepted before keeps its output; what comes now is checked by what is published now.
     let changed = json!({ "type": "object", "required": ["month"] });
-    let next = ServiceData { input_schema: Some(changed), output_schema: None, caller_schema: false };
+    let next = ServiceData { input_schema: Some(changed), ..ServiceData::default() };
     publish(&gateway, endpoint_id, 2, next).await;
     let path = format!("/api/v1/runs/{}", run["run_id"].as_str().expect("text"));
     assert_eq!(gateway.ask("GET", &path).send().await.json()["output"]["schema"], schema());
@@ -193,7 +193,7 @@ async fn a_service_with_schemas_of_its_own_checks_every_input_and_gives_every_ru
 async fn messages_and_owners_runs_are_checked_as_submissions_are() {
     let gateway = TestGateway::new().await;
     let endpoint_id = gateway.device.endpoint;
-    let own = ServiceData { input_schema: Some(schema()), output_schema: Some(schema()), caller_schema: false };
+    let own = ServiceData { input_schema: Some(schema()), output_schema: Some(schema()), ..ServiceData::default() };
     let request = PublishEndpoint {
         app_id: gateway.device.app.id,
         endpoint_id,

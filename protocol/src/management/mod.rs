@@ -331,6 +331,8 @@ crate::words! {
         ConversationsControl = "conversations:control",
         /// Read deliveries and their state.
         DeliveriesRead = "deliveries:read",
+        /// Upload files for runs, read about them and delete them.
+        FilesWrite = "files:write",
     }
 }
 

@@ -31,6 +31,8 @@ api_words! {
         ToolCompleted = "tool.completed",
         /// The assistant finished a message.
         MessageCompleted = "message.completed",
+        /// A file was handed out.
+        ArtifactCreated = "artifact.created",
         /// The usage so far.
         UsageUpdated = "usage.updated",
         /// A stop was accepted.
@@ -81,7 +83,7 @@ pub struct RunEvent {
     pub created_at: Timestamp,
     /// Members that depend on the type: `run.awaiting_approval` has `approval_id`, `tool` and `expires_at`; `run.approval_resolved` has
     /// `approval_id` and `resolution` (`approved`, `denied`, `expired` or `withdrawn`); `run.reconciled` has the `state` it came to, and `by`
-    /// (`device` or `desktop_user`); `run.failed` has `error`; `run.cancelled` has `effects`, or `error` when the device was
+    /// (`device` or `desktop_user`); `artifact.created` has the members of an artifact; `run.failed` has `error`; `run.cancelled` has `effects`, or `error` when the device was
     /// removed; `run.expired` has none. Those that end a run have its `receipt`, if the device has signed one.
     pub data: Value,
 }

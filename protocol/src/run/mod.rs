@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::file::{Artifact, InputFile};
 use crate::ids::{ConversationId, EndpointId, RunId};
 use crate::operation::Stop;
 use crate::time::Timestamp;
@@ -34,6 +35,14 @@ impl Input {
     /// The submitted data, which the service's `input_schema` is about.
     pub fn data(&self) -> Option<&Value> {
         self.more.get("data")
+    }
+
+    /// The files that the run is given.
+    ///
+    /// # Errors
+    /// The member `files` is something else than a list of files, which an older gateway may have handed on.
+    pub fn files(&self) -> Result<Vec<InputFile>, serde_json::Error> {
+        self.more.get("files").map_or(Ok(Vec::new()), Vec::deserialize)
     }
 }
 
@@ -93,6 +102,9 @@ pub struct Run {
     /// The answer, once it succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<RunResult>,
+    /// The files that it handed out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub artifacts: Vec<Artifact>,
     /// The reason, once it failed, or was cancelled because its device was removed. A run that was stopped has none: the
     /// data of its event `run.cancelled` has the `effects`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

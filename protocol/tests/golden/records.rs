@@ -2,6 +2,7 @@
 
 use deskgate_protocol::conversation::*;
 use deskgate_protocol::delivery::{Delivery, DeliveryState};
+use deskgate_protocol::file::{File, InputFile};
 use deskgate_protocol::identity::IdentityFile;
 use deskgate_protocol::operation::*;
 use deskgate_protocol::service::{Endpoint, EndpointDevice};
@@ -41,6 +42,12 @@ fn records_are_written_and_read_as_ever() {
     let never_seen = EndpointDevice { connected: false, last_seen_at: None };
     let schema = Some(output().schema);
     let typed = Endpoint { input_schema: schema.clone(), output_schema: schema, caller_schema: false, ..endpoint() };
+    let takes_files = Endpoint { takes_files: true, ..endpoint() };
+    file.sample("Endpoint, takes files".to_owned(), takes_files);
+    file.sample("File".to_owned(), uploaded_file());
+    file.sample("File, of a run".to_owned(), File { expires_at: None, ..uploaded_file() });
+    file.sample("InputFile".to_owned(), input_file());
+    file.sample("Artifact".to_owned(), artifact());
     file.sample("Endpoint, typed".to_owned(), typed);
     file.sample("Endpoint, never seen".to_owned(), Endpoint { device: never_seen, ..endpoint() });
     let identity = IdentityFile::sign(&signing_key(), "anna's laptop", moment());
@@ -53,6 +60,11 @@ fn records_are_written_and_read_as_ever() {
     assert_eq!(IdentityFile::read(&text), Ok(identity), "the signature of the golden file holds");
 }
 
+fn uploaded_file() -> File {
+    let InputFile { file_id, name, media_type, size, sha256 } = input_file();
+    File { file_id, name, media_type, size, sha256, created_at: moment(), expires_at: Some(moment()) }
+}
+
 fn endpoint() -> Endpoint {
     Endpoint {
         id: endpoint_id(),
@@ -62,6 +74,7 @@ fn endpoint() -> Endpoint {
         input_schema: None,
         output_schema: None,
         caller_schema: true,
+        takes_files: false,
         device: EndpointDevice { connected: true, last_seen_at: Some(moment()) },
     }
 }

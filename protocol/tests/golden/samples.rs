@@ -6,6 +6,7 @@ use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::{RefusedCode, SessionRefusal};
 use deskgate_protocol::conversation::{Conversation, ConversationState};
 use deskgate_protocol::delivery::{CallbackEvent, Delivery, DeliveryErrorCode, DeliveryState};
+use deskgate_protocol::file::{Artifact, ArtifactState, InputFile};
 use deskgate_protocol::management::*;
 use deskgate_protocol::operation::*;
 use deskgate_protocol::run::*;
@@ -119,6 +120,28 @@ pub(crate) fn run_event() -> RunEvent {
     }
 }
 
+pub(crate) fn input_file() -> InputFile {
+    InputFile {
+        file_id: id(20),
+        name: "invoice-17.pdf".to_owned(),
+        media_type: "application/pdf".to_owned(),
+        size: 81_234,
+        sha256: Sha256Digest::of(b"an invoice"),
+    }
+}
+
+pub(crate) fn artifact() -> Artifact {
+    Artifact {
+        artifact_id: id(21),
+        name: "report.csv".to_owned(),
+        media_type: "text/csv".to_owned(),
+        description: Some("What is open.".to_owned()),
+        size: 12,
+        sha256: Sha256Digest::of(b"what is open"),
+        state: ArtifactState::Stored,
+    }
+}
+
 /// A run with only the members that every run has.
 pub(crate) fn listed_run() -> ListedRun {
     ListedRun { run: young_run(), asked: Some("Summarise it.".to_owned()), answered: None }
@@ -138,6 +161,7 @@ pub(crate) fn young_run() -> Run {
         input: None,
         output: None,
         result: None,
+        artifacts: Vec::new(),
         error: None,
         stop: None,
         usage: None,
@@ -167,6 +191,7 @@ pub(crate) fn old_run() -> Run {
         input: Some(input()),
         output: Some(output()),
         result: Some(typed_result()),
+        artifacts: vec![artifact()],
         error: Some(run_error()),
         stop: Some(Stop { requested_at: moment(), requested_by: RequestedBy::Application, operation_id: id(9) }),
         usage: Some(usage()),

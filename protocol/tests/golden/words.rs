@@ -3,6 +3,7 @@
 use deskgate_protocol::control::*;
 use deskgate_protocol::conversation::*;
 use deskgate_protocol::delivery::*;
+use deskgate_protocol::file::ArtifactState;
 use deskgate_protocol::management::*;
 use deskgate_protocol::operation::*;
 use deskgate_protocol::run::*;
@@ -44,7 +45,8 @@ fn every_word_is_written_and_read_as_ever() {
         KeyWarning { NewAddress Unused }
         ApplicationState { Active Disabling Disabled Removed }
         Scope { EndpointsRead RunsWrite RunsRead RunsControl ConversationsWrite ConversationsRead ConversationsControl
-            DeliveriesRead }
+            DeliveriesRead FilesWrite }
+        ArtifactState { Stored Missing }
         CallbackEvent { RunAccepted RunStarted RunAwaitingApproval RunApprovalResolved RunAwaitingReconciliation
             RunReconciled RunRestarted RunCancelling RunSucceeded RunFailed RunCancelled RunExpired ConversationReset
             WebhookTest }
@@ -69,7 +71,7 @@ fn every_word_is_written_and_read_as_ever() {
             OutputMismatch BudgetReached ApprovalDenied ApprovalExpired Interrupted DeviceRemoved DefinitionMismatch Internal }
         Effects { None Possible Known }
         EventType { RunAccepted RunStarted RunAwaitingApproval RunApprovalResolved RunAwaitingReconciliation
-            RunReconciled RunRestarted RunCancelling ToolStarted ToolCompleted MessageCompleted UsageUpdated RunSucceeded RunFailed RunCancelled RunExpired }
+            RunReconciled RunRestarted RunCancelling ToolStarted ToolCompleted MessageCompleted ArtifactCreated UsageUpdated RunSucceeded RunFailed RunCancelled RunExpired }
     }
     file.close();
 }

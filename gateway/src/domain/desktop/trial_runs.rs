@@ -75,6 +75,7 @@ impl Desktop {
     ) -> DesktopResult<Run> {
         let input_json = serde_json::to_string(&input).map_err(|_| refused(Refusal::Internal))?;
         let request = RunRequest {
+            files: Vec::new(),
             endpoint_id,
             idempotency_key: String::new(),
             fingerprint: Sha256Digest::of(input_json.as_bytes()),

@@ -304,6 +304,7 @@ fn request(
     let input_json = serde_json::to_string(&input).map_err(|_| Refusal::Internal)?;
     let own = own_labels(hook.hook_id, event);
     Ok(RunRequest {
+        files: Vec::new(),
         endpoint_id: hook.settings.endpoint_id,
         idempotency_key: String::new(),
         fingerprint: Sha256Digest::of(body),

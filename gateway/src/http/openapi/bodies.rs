@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use deskgate_protocol::EndpointId;
+use deskgate_protocol::{EndpointId, FileId};
 use serde_json::{Map, Value};
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{AdditionalProperties, Object, ObjectBuilder, Schema, Type};
@@ -92,10 +92,21 @@ struct NewInput {
     /// 1 byte to 256 KiB of UTF-8.
     #[schema(min_length = 1, max_length = 262_144)]
     text: String,
+    /// Files that the run is given, at most 16 with 128 MiB together, where the service takes files.
+    #[schema(max_items = 16)]
+    files: Option<Vec<GivenFile>>,
     /// Data that fits the `input_schema` of the service; any value where it has none.
     data: Option<Value>,
     #[serde(flatten)]
     more: Map<String, Value>,
+}
+
+/// A file that was uploaded before, for the same application and subject.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+#[allow(dead_code, reason = "its schema is what it is for")]
+struct GivenFile {
+    file_id: FileId,
 }
 
 /// The data that a result is to have, by a schema of your own.
@@ -177,6 +188,7 @@ mod tests {
     fn the_schema_has_the_members_that_are_read() {
         assert_members::<Submission>(&body::SUBMISSION_MEMBERS);
         assert_members::<Message>(&body::MESSAGE_MEMBERS);
+        assert_members::<GivenFile>(&body::FILE_MEMBERS);
         assert_members::<NewOutput>(&body::OUTPUT_MEMBERS);
         assert_members::<NewConversation>(&body::CONVERSATION_MEMBERS);
         assert_members::<NewReset>(&body::RESET_MEMBERS);

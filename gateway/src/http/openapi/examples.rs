@@ -20,6 +20,7 @@ pub(in crate::http) fn directory() -> Value {
             "description": "Answers questions about our invoices.",
             "version": 3,
             "caller_schema": true,
+            "takes_files": true,
             "device": { "connected": true, "last_seen_at": "2026-11-21T09:14:48.907Z" },
         }],
     })
@@ -54,6 +55,24 @@ fn output() -> Value {
             "additionalProperties": false,
         },
     })
+}
+
+/// A file that was uploaded.
+pub(in crate::http) fn file() -> Value {
+    json!({
+        "file_id": "file_01a1fdacce837a12b3c4d5e6f7a8b9c0",
+        "name": "invoice-17.pdf",
+        "media_type": "application/pdf",
+        "size": 81234,
+        "sha256": "5f8f04f6a3a892aaabbddb6cf273894493773960d4a325b105fee46eef4304f1",
+        "created_at": "2026-11-21T09:14:49.801Z",
+        "expires_at": "2026-11-22T09:14:49.801Z",
+    })
+}
+
+/// A page of files.
+pub(in crate::http) fn files() -> Value {
+    json!({ "data": [file()], "has_more": false })
 }
 
 /// A run that was just accepted.

@@ -55,6 +55,7 @@ use utoipa::OpenApi;
     tags(
         (name = "Services", description = "What can be called."),
         (name = "Runs", description = "Pieces of accepted work."),
+        (name = "Files", description = "What runs are given beside their text."),
         (name = "Conversations", description = "Runs that see what was said before."),
         (name = "Webhooks", description = "Where other systems send their signed events."),
         (name = "Control operations", description = "Stops and resets, from being asked for to being confirmed."),

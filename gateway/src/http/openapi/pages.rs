@@ -4,6 +4,7 @@
 
 use deskgate_protocol::conversation::Conversation;
 use deskgate_protocol::delivery::Delivery;
+use deskgate_protocol::file::File;
 use deskgate_protocol::run::Run;
 use utoipa::ToSchema;
 
@@ -28,6 +29,8 @@ pages! {
     RunPage of Run;
     /// A page of a list of conversations, newest first.
     ConversationPage of Conversation;
+    /// A page of a list of files, newest first.
+    FilePage of File;
     /// A page of a list of deliveries, newest first.
     DeliveryPage of Delivery;
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use deskgate_protocol::{ConversationId, OperationId, RunId};
+use deskgate_protocol::{ConversationId, FileId, OperationId, RunId};
 use serde_json::{Map, Value, json};
 use utoipa::openapi::content::ContentBuilder;
 use utoipa::openapi::example::ExampleBuilder;
@@ -124,8 +124,10 @@ pub(super) struct Problem {
     errors: Option<Vec<Flaw>>,
     /// With `insufficient_scope`: the scope that is needed.
     required_scope: Option<String>,
-    /// With `payload_too_large` and `head_too_large`: the limit, in bytes.
+    /// With `payload_too_large`, `head_too_large` and `storage_full`: the limit, in bytes.
     limit_bytes: Option<u64>,
+    /// With `range_not_satisfiable`: the bytes that there are.
+    size_bytes: Option<u64>,
     /// With `generation_mismatch`: the generation the conversation is in.
     current_generation: Option<u32>,
     /// With `conversation_busy`: the run it works on.
@@ -140,13 +142,15 @@ pub(super) struct Problem {
     existing_conversation_id: Option<ConversationId>,
     /// With `idempotency_key_reused`: the control operation that the key stands for.
     existing_operation_id: Option<OperationId>,
+    /// With `idempotency_key_reused`: the file that the key stands for.
+    existing_file_id: Option<FileId>,
 }
 
 /// One thing that is wrong with a request.
 #[derive(ToSchema)]
 #[allow(dead_code, reason = "says what a document looks like; error.rs writes it")]
 struct Flaw {
-    /// Where: a JSON Pointer into the body, or `?name` for a query parameter.
+    /// Where: a JSON Pointer into the body, `?name` for a query parameter, or `Name:` for a header.
     pointer: String,
     /// What, for programs.
     code: String,

@@ -32,6 +32,41 @@ pub(super) const QUEUE_FULL: ProblemFacts = ProblemFacts {
     members: &[],
 };
 
+pub(super) const TOO_MANY_UPLOADS: ProblemFacts = ProblemFacts {
+    status: StatusCode::TOO_MANY_REQUESTS,
+    title: "Too many uploads",
+    retry: RetryAdvice::After("1"),
+    what: "This key has as many uploads under way as it may.",
+    why: "Each key may upload so many files at once; `GET /capabilities` tells how many. Nothing was read.",
+    next: "Wait until one of them is answered, then send the file again.",
+    members: &[],
+};
+
+pub(super) const STORAGE_FULL: ProblemFacts = ProblemFacts {
+    status: StatusCode::TOO_MANY_REQUESTS,
+    title: "Storage full",
+    retry: RetryAdvice::After("60"),
+    what: "The files and artifacts of this application take all the room that it has.",
+    why: "Files are kept as long as runs have them, and artifacts as long as their runs. Nothing was stored.",
+    next: "Delete files that no run has, and the content of ended runs that you have read; or ask the gateway's administrator for \
+           more room.",
+    members: &[ProblemMember {
+        name: "limit_bytes",
+        meaning: "The bytes that they may take together.",
+        example: "5368709120",
+    }],
+};
+
+pub(super) const STORAGE_UNAVAILABLE: ProblemFacts = ProblemFacts {
+    status: StatusCode::SERVICE_UNAVAILABLE,
+    title: "Storage unavailable",
+    retry: RetryAdvice::After("5"),
+    what: "The gateway cannot keep or read files at the moment.",
+    why: "The disk or the bucket where it keeps them is full or does not answer. Runs without files work all the same.",
+    next: "Send the same request again, with the same `Idempotency-Key` if it has one.",
+    members: &[],
+};
+
 pub(super) const HEAD_TOO_LARGE: ProblemFacts = ProblemFacts {
     status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
     title: "Head too large",

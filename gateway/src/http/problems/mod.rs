@@ -39,6 +39,8 @@ codes! {
     MalformedRequest = "malformed_request",
     /// The body is not JSON.
     MalformedJson = "malformed_json",
+    /// The body ended before it was complete.
+    BodyIncomplete = "body_incomplete",
     /// No subject was named.
     SubjectMissing = "subject_missing",
     /// The subject is not a usable name.
@@ -83,14 +85,24 @@ codes! {
     AttemptMismatch = "attempt_mismatch",
     /// The run has not ended.
     RunNotEnded = "run_not_ended",
+    /// A run has the file.
+    FileInUse = "file_in_use",
+    /// The bytes of an artifact are not there.
+    ArtifactMissing = "artifact_missing",
     /// The run was deleted when its time was over.
     RunPurged = "run_purged",
     /// The body is over the limit.
     PayloadTooLarge = "payload_too_large",
+    /// The range begins behind the end.
+    RangeNotSatisfiable = "range_not_satisfiable",
     /// The body is not announced as JSON, or is compressed.
     UnsupportedMediaType = "unsupported_media_type",
     /// Values that are not acceptable.
     InvalidInput = "invalid_input",
+    /// The name of a file cannot be used.
+    InvalidName = "invalid_name",
+    /// The bytes of a file are others than announced.
+    DigestMismatch = "digest_mismatch",
     /// A schema that cannot be used.
     SchemaUnsupported = "schema_unsupported",
     /// A member that callers cannot set.
@@ -99,6 +111,10 @@ codes! {
     MappingFailed = "mapping_failed",
     /// Too many requests in too short a time.
     RateLimited = "rate_limited",
+    /// Too many uploads are under way.
+    TooManyUploads = "too_many_uploads",
+    /// The application's files take all its room.
+    StorageFull = "storage_full",
     /// Too many runs wait.
     QueueFull = "queue_full",
     /// The head is over the limit.
@@ -107,6 +123,8 @@ codes! {
     Internal = "internal",
     /// The desktop user paused access.
     AccessPaused = "access_paused",
+    /// Files cannot be kept or read at the moment.
+    StorageUnavailable = "storage_unavailable",
     /// The database does not work at the moment.
     StoreUnavailable = "store_unavailable",
     /// This gateway is stopping.

@@ -23,6 +23,7 @@ fn submission(test_store: &TestStore, identity: &str, body: &str) -> Submission 
         draft: None,
         input: r#"{"text":"hello"}"#.to_owned(),
         output: None,
+        files: Vec::new(),
         checked_version: None,
         metadata: "{}".to_owned(),
         queue_ttl_s: 60,

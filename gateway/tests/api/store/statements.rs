@@ -9,7 +9,9 @@ use deskgate_gateway::store::applications::{ApplicationQuery, NewKey, NewSecret}
 use deskgate_gateway::store::attempts::{AttemptUpdate, Claims, ServiceRoom};
 use deskgate_gateway::store::certificates::{CertificateScope, NewCertificate};
 use deskgate_gateway::store::device_lists::DeviceRunQuery;
+use deskgate_gateway::store::files::{FileCreation, FileDeletion, NewFile};
 use deskgate_gateway::store::invitations::InvitationState;
+use deskgate_gateway::store::objects::{NewObject, StorageQuotas};
 use deskgate_gateway::store::run_content::{ContentDeletion, MessageQuery};
 use deskgate_gateway::store::run_list::{RunQuery, WaitCause};
 use deskgate_gateway::store::webhook_receipts::NewReceipt;
@@ -21,7 +23,7 @@ use deskgate_protocol::identity::PublicKey;
 use deskgate_protocol::invitation::InvitationToken;
 use deskgate_protocol::management::{AskedBy, PublishEndpoint, ReceiptOutcome, RecordKind, Scope};
 use deskgate_protocol::{
-    ApplicationId, ConversationId, EndpointId, HookId, JournalId, KeyId, ReceiptId, RunId, VERSION,
+    ApplicationId, ConversationId, EndpointId, FileId, HookId, JournalId, KeyId, ReceiptId, RunId, VERSION,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -87,6 +89,47 @@ async fn webhooks(test_store: &TestStore, owner: Owner) {
     assert!(store.webhook(device.device_id, hook_id).await.expect("webhook").is_none());
 }
 
+/// Files, and the objects with their bytes.
+async fn files(test_store: &TestStore) {
+    let (store, device, sha256) = (&test_store.store, &test_store.device, Sha256Digest::of(b"bytes"));
+    let (file_id, app_id) = (FileId::new(), device.app.id);
+    let object = NewObject { object_id: file_id.uuid(), app_id, from: None, size: 5 };
+    let quotas = StorageQuotas::default();
+    store.begin_object(&object, &quotas).await.expect("begin_object").expect("room");
+    let full = StorageQuotas { bytes_per_application: 9, ..quotas };
+    let other = NewObject { object_id: RunId::new().uuid(), ..object };
+    let refused = store.begin_object(&other, &full).await.expect("begin_object").expect_err("no room");
+    assert_eq!((refused.used, refused.limit), (5, 9));
+    let file = NewFile {
+        file_id,
+        app_id,
+        subject: "anna".to_owned(),
+        name: "a".to_owned(),
+        media_type: "text/plain".to_owned(),
+        size: 5,
+        sha256,
+        identity: Some(sha256),
+        fingerprint: sha256,
+        ttl: Duration::ZERO,
+    };
+    let created = store.create_file(&file).await.expect("create_file");
+    assert!(matches!(created, FileCreation::Created(_)), "{created:?}");
+    assert!(matches!(store.create_file(&file).await.expect("create_file"), FileCreation::Abandoned));
+    assert_eq!(store.file_of_request(sha256).await.expect("file_of_request").expect("there").0.size, 5);
+    assert_eq!(store.files(app_id, "anna", &[file_id]).await.expect("files").len(), 1);
+    assert_eq!(store.files_of_caller(app_id, "anna", None, 5).await.expect("files_of_caller").entries.len(), 1);
+    let of_run = store.file_of_run(device.device_id, RunId::new(), 1, file_id).await.expect("file_of_run");
+    assert_eq!(of_run, None);
+    assert_eq!(store.delete_file(app_id, "karl", file_id).await.expect("delete_file"), FileDeletion::NoFile);
+    assert_eq!(store.delete_due_files().await.expect("delete_due_files"), 1);
+    store.begin_object(&other, &quotas).await.expect("begin_object").expect("room");
+    assert_eq!(store.release_abandoned_objects(Duration::ZERO).await.expect("release_abandoned_objects"), 1);
+    store.release_object(other.object_id).await.expect("release_object");
+    assert_eq!(store.stored_bytes().await.expect("stored_bytes").released, (2, 10));
+    let due: Vec<_> = store.due_objects().await.expect("due_objects").iter().map(|due| due.object_id).collect();
+    assert_eq!(store.forget_objects(&due).await.expect("forget_objects"), 2);
+}
+
 #[tokio::test]
 async fn every_statement_is_understood_by_the_database() {
     let test_store = TestStore::new().await;
@@ -99,6 +142,16 @@ async fn every_statement_is_understood_by_the_database() {
     let syncs = store.wal_syncs().await.expect("wal_syncs");
     assert!(syncs.count > 0 && syncs.ms > 0.0, "the private server times them: {syncs:?}");
     done(&["commit_limit::version", "commit_limit::wal_syncs"]);
+    files(&test_store).await;
+    done(&[
+        "objects::one_at_a_time",
+        "objects::used",
+        "objects::begin",
+        "objects::release",
+        "objects::release_abandoned",
+    ]);
+    done(&["objects::due", "objects::forget", "objects::stored_bytes", "files::create", "files::of_request"]);
+    done(&["files::files", "files::of_caller", "files::delete", "files::of_run", "files::delete_due"]);
     store.gateway_id().await.expect("gateway_id");
     store.add_control_token(digest).await.expect("add_control_token");
     store.add_control_token(Sha256Digest::of(b"y")).await.expect("add_control_token");

@@ -65,6 +65,12 @@ impl TestRequest {
         self.header("Content-Type", "application/json")
     }
 
+    /// Any bytes, announced as nothing.
+    pub(crate) fn bytes(mut self, body: impl Into<Vec<u8>>) -> Self {
+        self.body = Some(body.into());
+        self
+    }
+
     /// To another address and path, with everything else as it is.
     pub(crate) fn to(mut self, address: SocketAddr, path: &str) -> Self {
         self.url = format!("http://{address}{path}");

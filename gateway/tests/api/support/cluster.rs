@@ -71,6 +71,16 @@ impl TestDatabase {
         }
     }
 
+    /// The only value of a query, as a number.
+    pub(crate) async fn number(&self, query: &str) -> i64 {
+        self.value(query).await.parse().expect("a number")
+    }
+
+    /// Waits until a condition holds.
+    pub(crate) async fn until(&self, condition: &str) {
+        super::until(condition, async || self.value(condition).await == "true").await;
+    }
+
     /// Begins a transaction that others have to wait for.
     pub(crate) async fn begin(&self) -> OpenTransaction {
         let (client, connection) = self.config().connect(NoTls).await.expect("connected");

@@ -148,7 +148,7 @@ pub(crate) struct TestGateway {
     pub(crate) gateway: Gateway,
     pub(crate) device: DeviceFixture,
     pub(crate) database: TestDatabase,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 impl TestGateway {
@@ -161,7 +161,7 @@ impl TestGateway {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let gateway = start(&dir, database.url(), limits).await;
         let device = DeviceFixture::pair(gateway.store()).await;
-        Self { gateway, device, database, _dir: dir }
+        Self { gateway, device, database, dir }
     }
 
     /// One more gateway on the same database.
@@ -208,8 +208,13 @@ impl TestGateway {
         self.ask("GET", &format!("/api/v1/runs/{run_id}")).send().await
     }
 
+    /// The folder of its state.
+    pub(crate) fn dir(&self) -> &std::path::Path {
+        self.dir.path()
+    }
+
     pub(crate) async fn stop(self) {
-        self.gateway.stop().await;
+        Box::pin(self.gateway.stop()).await;
     }
 }
 

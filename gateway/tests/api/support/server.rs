@@ -1,20 +1,25 @@
 //! The public server alone, with limits and a stop of a test's choosing, on a gateway's store.
 
 use std::net::SocketAddr;
+use std::sync::LazyLock;
 
 use deskgate_gateway::domain;
 use deskgate_gateway::domain::access::Access;
 use deskgate_gateway::domain::admission::AdmissionService;
+use deskgate_gateway::domain::artifacts::ArtifactService;
 use deskgate_gateway::domain::body_quota::BodyQuota;
 use deskgate_gateway::domain::events::EventStreams;
+use deskgate_gateway::domain::files::FileService;
 use deskgate_gateway::domain::trial::TrialTickets;
 use deskgate_gateway::domain::webhooks::reception::Reception;
 use deskgate_gateway::http::server::{ListenerAccess, ListenerLimits, serve};
 use deskgate_gateway::http::{Api, router};
+use deskgate_gateway::storage::{ObjectStorage, StoragePlace};
 use deskgate_gateway::store::Store;
 use deskgate_gateway::store::admissions::Admissions;
 use deskgate_gateway::store::commit_limit::CommitLimit;
 use deskgate_program::tasks::Tasks;
+use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -54,6 +59,12 @@ impl TestServer {
     }
 }
 
+/// A folder for the bytes of files.
+pub(crate) fn storage() -> ObjectStorage {
+    static FOLDER: LazyLock<TempDir> = LazyLock::new(|| tempfile::tempdir().expect("a temporary directory"));
+    StoragePlace::in_state_dir(FOLDER.path()).open().expect("opened")
+}
+
 /// What the handlers need, on a store.
 pub(crate) fn api(
     store: &Store,
@@ -74,6 +85,8 @@ pub(crate) fn api(
         access,
         bodies: BodyQuota::new(&callers),
         reception,
+        files: FileService::new(store.clone(), storage(), callers.storage, callers.uploads_per_key),
+        artifacts: ArtifactService::new(store.clone(), storage()),
         trials: TrialTickets::new(cipher()),
         streams,
         admission,

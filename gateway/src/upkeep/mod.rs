@@ -1,4 +1,7 @@
-//! Work that is due because time passes: each kind is a named pass that can be run once.
+//! Work that is due because time passes: each kind is a named pass that can be run once. The bytes of files and artifacts are
+//! deleted by [`objects`].
+
+pub mod objects;
 
 use std::time::Duration;
 

@@ -1,0 +1,198 @@
+//! Keeps the bytes of files and artifacts: in a folder of the gateway, or in a bucket. It knows nothing of who they are for.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | [`place`] | where the bytes lie: a folder, or a bucket by its URL |
+//! | [`writer`] | stores bytes as they come, and hashes them |
+//!
+//! An object is stored in chunks of [`CHUNK_BYTES`], each an object of the store by itself: `<object>/<number>`. So a chunk is there
+//! whole or not at all, whatever the store is; what broke off goes on behind the last chunk, on any replica; and a transfer takes
+//! the memory of two chunks. Objects are never changed and their numbers never used again, so reading, writing and deleting need
+//! no agreement between replicas.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::stream::{self, BoxStream};
+use futures_util::{StreamExt, TryStreamExt};
+use object_store::path::Path;
+use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutPayload};
+use uuid::Uuid;
+
+pub mod place;
+pub mod writer;
+
+pub use place::{InvalidPlace, StoragePlace};
+pub use writer::{ObjectDigest, ObjectWriter, WriteError};
+
+/// Bytes of a chunk; the last one of an object has fewer.
+pub const CHUNK_BYTES: usize = 4 * 1024 * 1024;
+
+/// What is wrong with the place where bytes are kept.
+#[derive(Debug, thiserror::Error)]
+pub enum StorageError {
+    /// Bytes that were stored are not there.
+    #[error("stored bytes are missing: {0}")]
+    Missing(String),
+    /// The disk or the bucket is full.
+    #[error("there is no room for files: {0}")]
+    Full(String),
+    /// The place does not answer, or refuses.
+    #[error("files cannot be kept or read: {0}")]
+    Unavailable(String),
+}
+
+impl From<object_store::Error> for StorageError {
+    fn from(error: object_store::Error) -> Self {
+        let text = chain(&error);
+        match &error {
+            object_store::Error::NotFound { .. } => Self::Missing(text),
+            _ if is_full(&error) => Self::Full(text),
+            _ => Self::Unavailable(text),
+        }
+    }
+}
+
+/// An error with what caused it. The library's own words for one often have the address, and never a secret.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut deeper = error.source();
+    while let Some(error) = deeper {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text += &format!(": {more}");
+        }
+        deeper = error.source();
+    }
+    text
+}
+
+fn is_full(error: &object_store::Error) -> bool {
+    let mut deeper: Option<&dyn std::error::Error> = Some(error);
+    while let Some(error) = deeper {
+        if let Some(error) = error.downcast_ref::<std::io::Error>() {
+            return matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded);
+        }
+        deeper = error.source();
+    }
+    false
+}
+
+/// The place where bytes are kept. Clones are the same place.
+#[derive(Clone, Debug)]
+pub struct ObjectStorage {
+    store: Arc<dyn ObjectStore>,
+    root: Path,
+    /// For people.
+    place: String,
+}
+
+impl ObjectStorage {
+    /// For people: the folder, or the bucket.
+    pub fn place(&self) -> &str {
+        &self.place
+    }
+
+    fn key(&self, object_id: Uuid, number: u64) -> Path {
+        let object = object_id.simple().to_string();
+        Path::from_iter(self.root.parts().chain([object.into(), number.to_string().into()]))
+    }
+
+    /// Begins to store an object.
+    pub fn write(&self, object_id: Uuid) -> ObjectWriter {
+        ObjectWriter::new(self.clone(), object_id)
+    }
+
+    /// Goes on with an object whose first chunks are stored, and reads them for that. Nothing else may write it meanwhile.
+    ///
+    /// # Errors
+    /// A chunk is missing, or the place does not answer.
+    pub async fn resume(&self, object_id: Uuid, chunks: u64) -> Result<ObjectWriter, StorageError> {
+        let mut writer = self.write(object_id);
+        let mut stored = self.read(object_id, chunks * CHUNK_BYTES as u64, 0);
+        while let Some(bytes) = stored.try_next().await? {
+            writer.note_stored(&bytes);
+        }
+        Ok(writer)
+    }
+
+    /// How many chunks of an object are stored without a gap, counted from the first.
+    ///
+    /// # Errors
+    /// The place does not answer.
+    pub async fn stored_chunks(&self, object_id: Uuid) -> Result<u64, StorageError> {
+        let mut chunks = 0;
+        loop {
+            match self.store.head(&self.key(object_id, chunks)).await {
+                Ok(found) if found.size == CHUNK_BYTES as u64 => chunks += 1,
+                // A shorter one was the last of an object that was never completed: it is written again.
+                Ok(_) | Err(object_store::Error::NotFound { .. }) => return Ok(chunks),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    async fn put(&self, object_id: Uuid, number: u64, chunk: PutPayload) -> Result<(), StorageError> {
+        self.store.put(&self.key(object_id, number), chunk).await?;
+        Ok(())
+    }
+
+    /// The bytes of an object of `size` bytes, from a place on.
+    pub fn read(&self, object_id: Uuid, size: u64, from: u64) -> BoxStream<'static, Result<Bytes, StorageError>> {
+        const CHUNK: u64 = CHUNK_BYTES as u64;
+        let storage = self.clone();
+        let chunks = from / CHUNK..size.div_ceil(CHUNK).max(from / CHUNK);
+        let read = stream::iter(chunks).then(move |number| {
+            let (storage, first) = (storage.clone(), from.saturating_sub(number * CHUNK));
+            let length = size.saturating_sub(number * CHUNK).min(CHUNK);
+            async move {
+                let range = Some(GetRange::Bounded(first..length));
+                let options = GetOptions { range, ..GetOptions::default() };
+                let found = storage.store.get_opts(&storage.key(object_id, number), options).await?;
+                if found.meta.size != length {
+                    let (place, has) = (&storage.place, found.meta.size);
+                    return Err(StorageError::Missing(format!(
+                        "chunk {number} in {place} has {has} bytes, not {length}"
+                    )));
+                }
+                Ok(found.into_stream().map_err(StorageError::from))
+            }
+        });
+        read.try_flatten().boxed()
+    }
+
+    /// Deletes an object of at most `size` bytes, whole or in part; again, it changes nothing.
+    ///
+    /// # Errors
+    /// The place does not answer. Some of it may be deleted.
+    pub async fn delete(&self, object_id: Uuid, size: u64) -> Result<(), StorageError> {
+        // From the last one on: what is left is then still an object's beginning.
+        for number in (0..size.div_ceil(CHUNK_BYTES as u64)).rev() {
+            match self.store.delete(&self.key(object_id, number)).await {
+                Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether bytes can be kept, read and deleted: with an object of its own.
+    ///
+    /// # Errors
+    /// They cannot.
+    pub async fn probe(&self) -> Result<(), StorageError> {
+        let (object_id, bytes) = (Uuid::now_v7(), Bytes::from_static(b"deskgate"));
+        let mut writer = self.write(object_id);
+        writer.write(bytes.clone()).await.map_err(WriteError::of_storage)?;
+        let written = writer.finish().await?;
+        let read: Vec<Bytes> = self.read(object_id, written.size, 0).try_collect().await?;
+        self.delete(object_id, written.size).await?;
+        if read.concat() != bytes {
+            return Err(StorageError::Unavailable("what was read is not what was written".to_owned()));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

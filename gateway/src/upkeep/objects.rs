@@ -1,0 +1,93 @@
+//! Deletes the bytes of files and artifacts that nothing needs any more.
+//!
+//! It has rounds of its own: a bucket that answers slowly must not keep the other passes waiting.
+
+use std::time::Duration;
+
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+use crate::storage::{ObjectStorage, StorageError};
+use crate::store::objects::MAX_UPLOAD_DURATION;
+use crate::store::{Error, Store};
+
+/// The pause between two rounds. Every replica runs them; they do not disturb each other.
+const ROUND_INTERVAL: Duration = Duration::from_secs(2);
+/// After how long an upload that has not ended counts as abandoned: longer than any may take.
+const ABANDONED_AFTER: Duration = Duration::from_secs(2 * MAX_UPLOAD_DURATION.as_secs());
+
+/// Why a round did not come to its end. The next one goes on.
+#[derive(Debug, thiserror::Error)]
+pub enum ObjectPassError {
+    /// The database does not answer.
+    #[error(transparent)]
+    Store(#[from] Error),
+    /// The folder or the bucket does not.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+}
+
+/// The result of one round.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ObjectCounts {
+    /// Files that no run has and whose time was over.
+    pub files_deleted: usize,
+    /// Uploads that were never completed.
+    pub uploads_abandoned: usize,
+    /// Objects whose bytes were deleted.
+    pub objects_deleted: usize,
+}
+
+/// Runs rounds until `stop`.
+pub async fn run(store: Store, storage: ObjectStorage, stop: CancellationToken) {
+    let mut rounds = interval(ROUND_INTERVAL);
+    rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut failing = false;
+    while stop.run_until_cancelled(rounds.tick()).await.is_some() {
+        match stop.run_until_cancelled(run_once(&store, &storage, ABANDONED_AFTER)).await {
+            None => return,
+            Some(Ok(counts)) => {
+                failing = false;
+                if counts != ObjectCounts::default() {
+                    tracing::info!(?counts, "upkeep of files");
+                }
+            }
+            Some(Err(error)) => {
+                if !failing {
+                    tracing::warn!(%error, "upkeep of files waits");
+                }
+                failing = true;
+            }
+        }
+    }
+}
+
+/// One round. `abandoned_after`: how long an upload may be under way.
+///
+/// # Errors
+/// The database or the place of the bytes does not answer.
+pub async fn run_once(
+    store: &Store,
+    storage: &ObjectStorage,
+    abandoned_after: Duration,
+) -> Result<ObjectCounts, ObjectPassError> {
+    let files_deleted = store.delete_due_files().await?;
+    let uploads_abandoned = store.release_abandoned_objects(abandoned_after).await?;
+    let mut deleted = Vec::new();
+    let mut failed = Ok(());
+    for object in store.due_objects().await? {
+        match storage.delete(object.object_id, object.size).await {
+            Ok(()) => deleted.push(object.object_id),
+            Err(error) => {
+                failed = Err(error);
+                break;
+            }
+        }
+    }
+    let objects_deleted = match deleted.is_empty() {
+        true => 0,
+        false => store.forget_objects(&deleted).await?,
+    };
+    failed?;
+    Ok(ObjectCounts { files_deleted, uploads_abandoned, objects_deleted })
+}
