@@ -20,6 +20,7 @@ pub mod pages;
 pub mod power;
 pub mod services;
 pub mod settings;
+pub mod transfers;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -63,6 +64,7 @@ use pages::Pages;
 use power::{AwakeStatus, KeepAwake};
 use services::GatewayClient as _;
 use settings::{ConnectionSettings, InvalidSettings, Mode};
+use transfers::Transfers;
 
 /// The limits of the management pages' listener: a few browsers of one person.
 const PAGE_LIMITS: server::ListenerLimits = server::ListenerLimits {
@@ -145,6 +147,9 @@ pub async fn run(home: &Home, signals: Signals) -> Result<(), AgentError> {
     home.prepare()?;
     let store = Store::open(home.database()).await?;
     // The store is locked now: no other agent works in this folder.
+    if let Err(error) = transfers::folder::remove_left(home.path()) {
+        tracing::warn!(%error, "the files of earlier runs cannot be removed");
+    }
     if let Err(error) = deskgate_tools::sandbox::remove_left(&home.scratch()) {
         tracing::warn!(%error, "temporary files of earlier runs cannot be removed");
     }
@@ -348,10 +353,11 @@ impl Agent {
             let link = Link::new(reached.connector.clone(), reached.credentials.clone());
             let handle = link.handle();
             let (accounts, store) = (self.accounts.clone(), self.store.clone());
-            let (servers, own) = (self.servers.clone(), self.home.path().to_owned());
+            let servers = self.servers.clone();
+            let (transfers, tickets) = Transfers::new(handle.clone(), self.home.path().to_owned());
             let execute: ExecuteFn = Arc::new(move |job, reports, stop| {
-                let (accounts, servers) = (accounts.clone(), servers.clone());
-                Box::pin(executor::execute(job, accounts, servers, own.clone(), store.clone(), reports, stop))
+                let (accounts, servers, transfers) = (accounts.clone(), servers.clone(), transfers.clone());
+                Box::pin(executor::execute(job, accounts, servers, transfers, store.clone(), reports, stop))
             });
             let slots = self.store.settings().slots().await?.unwrap_or(dispatcher::DispatcherConfig::default().slots);
             let (dispatcher, dispatching) = Dispatcher::new(
@@ -361,7 +367,8 @@ impl Agent {
                 dispatcher::DispatcherConfig { slots, ..Default::default() },
             )
             .await?;
-            let dispatched = tasks::or_broken("dispatcher", self.broken.clone(), dispatcher.run());
+            let dispatched =
+                tasks::or_broken("dispatcher", self.broken.clone(), dispatcher.with_tickets(tickets).run());
             let mut running = AbortOnDropHandle::new(tokio::spawn(dispatched));
             let (shown, kept_awake) = watch::channel(AwakeStatus::NotNeeded);
             self.active_connections.send_replace(Some(ActiveConnection {

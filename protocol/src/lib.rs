@@ -17,6 +17,7 @@
 //! | [`invitation`] | one line that pairs a device, and its one-time token |
 //! | [`control`] | the frames of the control channel, one closed enum for each direction |
 //! | [`management`] | the requests of the desktop to its gateway over that channel |
+//! | [`transfer`] | how the bytes of files and artifacts are carried, on streams of their own |
 //! | [`receipt`] | what a device signs about offers and outcomes, and how it is checked |
 //! | [`frame`] | bytes to frames and back, with the size limit |
 //! | `schema` | identifiers and timestamps as OpenAPI schemas, with the feature `openapi` |
@@ -42,6 +43,7 @@ mod schema;
 pub mod secret;
 pub mod service;
 pub mod time;
+pub mod transfer;
 pub mod words;
 
 pub use ids::*;

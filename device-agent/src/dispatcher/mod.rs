@@ -30,6 +30,7 @@ mod reconcile;
 mod refusals;
 mod run;
 pub mod sleep;
+mod tickets;
 mod writing;
 
 use std::collections::{BTreeMap, HashMap};
@@ -52,6 +53,7 @@ use tracing::{debug, info, warn};
 
 use crate::executor::{Job, Progress};
 use crate::services::CallError;
+use crate::transfers::TicketRequest;
 use backpressure::Backpressure;
 use calls::PendingCalls;
 use gathered::GatheredFrames;
@@ -63,6 +65,7 @@ use places::Places;
 use problem::DispatcherProblem;
 use refusals::RefusalRate;
 use run::{RunStage, TrackedRun};
+use tickets::PendingTickets;
 pub use writing::{UnfinishedMessage, Writing};
 
 /// The interval for repeating failed journal writes.
@@ -122,6 +125,7 @@ pub struct Dispatcher<L: Link> {
     /// Operations that could not be carried out yet, because the disk failed.
     unfinished_orders: BTreeMap<OperationId, Order>,
     calls: PendingCalls,
+    tickets: PendingTickets,
     commands: mpsc::Receiver<Command>,
 
     /// Slots declared in this session that the gateway has not used.
@@ -172,6 +176,7 @@ enum StopMode {
 enum DispatcherEvent {
     Line(LineEvent),
     Command(Command),
+    TicketAsked(TicketRequest),
     Reported(RunId, Progress),
     Ended(Result<(tokio::task::Id, Outcome), JoinError>),
     TimeCame,
@@ -222,6 +227,7 @@ impl<L: Link> Dispatcher<L> {
             tasks: HashMap::new(),
             unfinished_orders: BTreeMap::new(),
             calls: PendingCalls::default(),
+            tickets: PendingTickets::default(),
             commands,
             credit: 0,
             places: Places::new(store.services().publications()),
@@ -255,6 +261,12 @@ impl<L: Link> Dispatcher<L> {
         ))
     }
 
+    /// The same, which gets the tickets that transfers ask for.
+    #[must_use]
+    pub fn with_tickets(self, requests: mpsc::Receiver<TicketRequest>) -> Self {
+        Self { tickets: PendingTickets::of(requests), ..self }
+    }
+
     /// Works until it is stopped. Dropping the future aborts every execution, which then counts as cut off, as after a
     /// crash.
     pub async fn run(mut self) {
@@ -279,10 +291,11 @@ impl<L: Link> Dispatcher<L> {
         let declare_at = self.declare_at.filter(|_| self.line.has_room());
         let again = [self.retry_at, self.withheld.until(), declare_at, Some(self.sweep_at)].into_iter().flatten();
         let again = again.chain(self.runs.values().filter_map(|run| run.stage.ends())).min();
-        let Self { line, commands, executions, runs, window, .. } = self;
+        let Self { line, commands, executions, runs, window, tickets, .. } = self;
         tokio::select! {
             news = line.next() => DispatcherEvent::Line(news),
             Some(command) = commands.recv() => DispatcherEvent::Command(command),
+            request = tickets.next() => DispatcherEvent::TicketAsked(request),
             (run_id, report) = executions::next_report(runs, *window) => DispatcherEvent::Reported(run_id, report),
             Some(ended) = executions.join_next_with_id() => DispatcherEvent::Ended(ended),
             () = sleep_until(again) => DispatcherEvent::TimeCame,
@@ -313,6 +326,12 @@ impl<L: Link> Dispatcher<L> {
             DispatcherEvent::Command(Command::Reconcile { run_id, finding, who, answer }) => {
                 // A caller that gave up sees the result in the status.
                 let _ = answer.send(self.reconcile(run_id, finding, &who).await);
+            }
+            DispatcherEvent::TicketAsked(request) => {
+                // One that is asked for while there is no line is asked for with the next session.
+                if let Some(frame) = self.tickets.add(request) {
+                    self.line.send(frame);
+                }
             }
             DispatcherEvent::Reported(run_id, report) => {
                 self.note_report(run_id, report).await;
@@ -361,6 +380,7 @@ impl<L: Link> Dispatcher<L> {
             }
             GatewayFrame::Recall { runs } => self.recall(runs).await,
             GatewayFrame::Reply { request_id, result } => self.calls.end(request_id, result),
+            GatewayFrame::Ticket { run_id, attempt, ticket } => self.tickets.end(run_id, attempt, &ticket),
             GatewayFrame::Ping => self.line.send(DeviceFrame::Pong),
             GatewayFrame::Drain => self.draining = true,
             GatewayFrame::Bye { code, message } => {

@@ -386,6 +386,7 @@ impl<L: Link> Dispatcher<L> {
     /// Removes attempts that are settled.
     pub(super) async fn forget(&mut self, settled: &[(RunId, u32)]) {
         for (run_id, _) in settled {
+            self.tickets.forget(*run_id);
             if let Some(run) = self.runs.remove(run_id) {
                 self.withheld.record_end(run.endpoint_id);
             }

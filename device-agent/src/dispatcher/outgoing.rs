@@ -30,6 +30,7 @@ impl<L: Link> Dispatcher<L> {
         if self.asleep {
             self.line.send(DeviceFrame::Suspend);
         }
+        self.tickets.requests().for_each(|frame| self.line.send(frame));
         // The gateway repeats them.
         self.unfinished_orders.clear();
         self.window = (welcome.policy.unacknowledged_events as usize).max(1);

@@ -47,6 +47,8 @@ use tokio_util::sync::CancellationToken;
 
 use drive::RunClock;
 use recorder::RunRecorder;
+
+use crate::transfers::{HeldAttempt, RunFolder, Transfers};
 use turn::ResultSchema;
 
 /// A run to execute, with the definition it was accepted for.
@@ -90,7 +92,7 @@ pub enum Progress {
     Outdated(String),
 }
 
-/// Executes one run. `own` is the agent's own folder, which is closed to tools. Events go to `reports` in order; `stop`
+/// Executes one run. The agent's own folder, which `transfers` knows, is closed to tools. Events go to `reports` in order; `stop`
 /// ends the run early and is the outcome's reason. Always returns exactly one outcome, after everything that it started
 /// has ended. Exceptions: a thread that hangs in the file system, and the removal of very many temporary files.
 ///
@@ -100,7 +102,7 @@ pub async fn execute(
     job: Job,
     accounts: Providers,
     servers: McpServers,
-    own: PathBuf,
+    transfers: Transfers,
     store: Store,
     reports: mpsc::Sender<Progress>,
     stop: CancellationToken,
@@ -112,19 +114,21 @@ pub async fn execute(
     let (run_id, attempt) = (job.offer.run_id, job.offer.attempt);
     tracing::debug!(%run_id, attempt, "run starts");
     let prepared = async {
-        let mut prepared = prepare(&job, accounts, own, &store, clock, &reports, &stop).await?;
+        let files = fetch(&job, &transfers, &store, clock, &stop).await?;
+        let folders = OwnFolders { own: transfers.own_folder().to_owned(), files };
+        let mut prepared = prepare(&job, accounts, folders, &store, clock, &reports, &stop).await?;
         let tools = connect(&job, &servers, &prepared, clock, &reports, &stop).await?;
         prepared.toolbox.add(tools);
         Ok(prepared)
     };
     let outcome = match prepared.await {
-        Ok(RunResources { toolbox, assistant, terms }) => {
+        Ok(RunResources { toolbox, files, assistant, terms }) => {
             let spent = spent_before(&store, job.offer.run_id).await;
             let turn = turn_of(&job, &toolbox, assistant.facts(), terms, spent, clock.limit());
             let record = RunRecorder::of(&job, store.ledger(run_id, attempt));
             let outcome = drive::run(turn, &toolbox, assistant.as_ref(), &record, clock, &reports, &stop).await;
             // Commands may have left any number of temporary files, which are removed with the tools.
-            let tidying = tokio::task::spawn_blocking(move || drop(toolbox));
+            let tidying = tokio::task::spawn_blocking(move || drop((toolbox, files)));
             let _ = tokio::time::timeout(CLEANUP_TIMEOUT, tidying).await;
             outcome
         }
@@ -157,8 +161,12 @@ fn turn_of(
     spent: Spending,
     max_duration: Duration,
 ) -> turn::Turn {
+    let has_files = job.offer.input.files().is_ok_and(|files| !files.is_empty());
     turn::Turn::new(turn::Setup {
-        system: prompt::system(&job.definition, &prompt::Surroundings::now(&rules, toolbox, output.is_some())),
+        system: prompt::system(
+            &job.definition,
+            &prompt::Surroundings::now(&rules, toolbox, output.is_some(), has_files),
+        ),
         messages: prompt::messages(&job.earlier, &job.offer.input),
         tools: toolbox.specs().cloned().filter_map(|spec| Some((toolbox.kind(&spec.name)?, spec))).collect(),
         output,
@@ -184,6 +192,8 @@ fn turn_of(
 /// The resources of a run.
 struct RunResources {
     toolbox: Toolbox,
+    /// The files that the run was given.
+    files: Option<RunFolder>,
     assistant: Box<dyn Assistant>,
     terms: RunTerms,
 }
@@ -237,12 +247,57 @@ impl RunFolders {
     }
 }
 
+/// Fetches the files that the run was given. Its time goes on meanwhile.
+async fn fetch(
+    job: &Job,
+    transfers: &Transfers,
+    store: &Store,
+    clock: RunClock,
+    stop: &CancellationToken,
+) -> Result<Option<RunFolder>, Outcome> {
+    let Job { offer, definition, .. } = job;
+    let usage = || Usage { active_seconds: clock.elapsed().as_secs_f64(), ..Usage::default() };
+    let effects = async || match store.ledger(offer.run_id, offer.attempt).before().await {
+        Ok(before) => before.effects,
+        Err(_) => Effects::Possible,
+    };
+    let not_taken = async |why: &str| Err(outcome::not_taken(why, effects().await, usage()));
+    let files = match offer.input.files() {
+        Ok(files) if files.is_empty() => return Ok(None),
+        Ok(_) if !definition.data.takes_files => return not_taken("it takes no files").await,
+        Ok(files) => files,
+        Err(_) => return not_taken("`input.files` is no list of files").await,
+    };
+    let held = HeldAttempt { run_id: offer.run_id, attempt: offer.attempt };
+    let fetched = tokio::select! {
+        biased;
+        () = stop.cancelled() => return Err(Outcome::Cancelled { effects: effects().await, usage: usage() }),
+        fetched = transfers.fetch(held, &files) => fetched,
+        () = tokio::time::sleep_until(clock.deadline) => {
+            return Err(outcome::failed(RunErrorCode::MaxDurationExceeded, effects().await, usage()));
+        }
+    };
+    match fetched {
+        Ok(folder) => Ok(Some(folder)),
+        Err(error) => {
+            tracing::warn!(run_id = %offer.run_id, %error, "the files of the run cannot be had");
+            Err(outcome::without_files(&error.to_string(), effects().await, usage()))
+        }
+    }
+}
+
+/// The agent's own folder, and the one in it with the files that the run was given.
+struct OwnFolders {
+    own: PathBuf,
+    files: Option<RunFolder>,
+}
+
 /// Opens the run's resources. Folder and assistant need file work and may hang on a dead network mount: such a thread
 /// cannot be ended, but the run does not wait for it.
 async fn prepare(
     job: &Job,
     accounts: Providers,
-    own: PathBuf,
+    OwnFolders { own, files }: OwnFolders,
     store: &Store,
     clock: RunClock,
     reports: &mpsc::Sender<Progress>,
@@ -282,6 +337,7 @@ async fn prepare(
             others: &others,
             protected,
             network: *network,
+            files: files.as_ref().map(RunFolder::path),
         };
         let reads = assistant.facts().reads;
         let opened = Toolbox::open_under(&rules, &definition.tools, &definition.skills, reads, options);
@@ -295,7 +351,7 @@ async fn prepare(
                 ToolboxError::Sandbox(_) => Unavailable::Failed(RunErrorCode::SandboxUnavailable),
             }
         })?;
-        Ok(RunResources { toolbox, assistant, terms: RunTerms { rules, output, before } })
+        Ok(RunResources { toolbox, files, assistant, terms: RunTerms { rules, output, before } })
     });
     tokio::select! {
         biased;

@@ -61,6 +61,12 @@ pub(super) fn not_taken(why: &str, effects: Effects, usage: Usage) -> Outcome {
     failed_because(RunErrorCode::DefinitionMismatch, &message, false, effects, usage)
 }
 
+/// The outcome of a run whose files cannot be had.
+pub(super) fn without_files(why: &str, effects: Effects, usage: Usage) -> Outcome {
+    let message = format!("The files of the run could not be had by the device: {why}.");
+    failed_because(RunErrorCode::FileUnavailable, &message, true, effects, usage)
+}
+
 /// The assistant's answer. A text that is too long is cut, which the finish reason shows.
 pub(super) fn succeeded(text: String, finish_reason: FinishReason, usage: Usage) -> Outcome {
     let (text, finish_reason) = cut_to(text, MAX_RESULT_BYTES - RESULT_OVERHEAD_BYTES, finish_reason);
@@ -88,6 +94,7 @@ fn cut_to(mut text: String, room: usize, finish_reason: FinishReason) -> (String
 fn is_retryable(code: RunErrorCode) -> bool {
     match code {
         RunErrorCode::ToolError
+        | RunErrorCode::FileUnavailable
         | RunErrorCode::OutputMismatch
         | RunErrorCode::Internal
         | RunErrorCode::ApprovalExpired => true,
@@ -124,6 +131,7 @@ fn sentence(code: RunErrorCode) -> &'static str {
         RunErrorCode::MaxTurnsExceeded => {
             "The assistant took more turns than the service allows. Ask for less, or ask the owner for a higher limit."
         }
+        RunErrorCode::FileUnavailable => "A file of the run could not be had by the device.",
         RunErrorCode::OutputMismatch => "The assistant gave no data that fits the schema.",
         RunErrorCode::BudgetReached => {
             "The run used up what the owner allows for it. Ask for less, or ask the owner for a higher budget."

@@ -17,11 +17,11 @@ use tokio_tungstenite::tungstenite::http::header::{AUTHORIZATION, HeaderValue};
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error, Message};
 
-use super::Credentials;
 use super::builtin::BoxedStream;
 use super::conduct::ServerConduct;
 use super::error::{DisconnectReason, LinkError};
 use super::session::{ControlSocket, Session, decode_message};
+use super::{CONTROL_PATH, Credentials};
 use crate::identity::DeviceKey;
 
 /// The timeout of upgrade and handshake together.
@@ -76,7 +76,7 @@ async fn greet(
     let (mut socket, device_name) = match opened {
         OpenedChannel::Private(stream) => {
             let token = credentials.token.as_ref().ok_or(LinkError::WrongToken)?;
-            (upgrade(stream, &format!("Bearer {}", token.reveal())).await?, None)
+            (upgrade(stream, CONTROL_PATH, &format!("Bearer {}", token.reveal())).await?, None)
         }
         OpenedChannel::Account(socket, device_name) => (*socket, Some(device_name)),
     };
@@ -131,11 +131,11 @@ pub(super) fn limits() -> WebSocketConfig {
 }
 
 /// Turns a stream to the control socket into a WebSocket. `authorization`: a scheme and a secret.
-pub(super) async fn upgrade(stream: BoxedStream, authorization: &str) -> Result<ControlSocket, LinkError> {
+pub(super) async fn upgrade(stream: BoxedStream, path: &str, authorization: &str) -> Result<ControlSocket, LinkError> {
     let mut authorization = HeaderValue::try_from(authorization).map_err(|_| LinkError::WrongToken)?;
     authorization.set_sensitive(true);
     let request = Request::builder()
-        .uri("ws://deskgate/control")
+        .uri(format!("ws://deskgate{path}"))
         .header("Host", "deskgate")
         .header("Connection", "Upgrade")
         .header("Upgrade", "websocket")

@@ -23,8 +23,6 @@ use super::network;
 use super::session::ControlSocket;
 use crate::account::{AccountError, GatewayAddress, TokenManager};
 
-/// The path of the control channel at the gateway's address.
-const CONTROL_PATH: &str = "/control";
 /// The timeout for connection, TLS and upgrade together.
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(15);
 /// The timeout for connection and TLS.
@@ -47,19 +45,19 @@ pub struct HostedConnector {
 }
 
 impl HostedConnector {
-    /// Opens the channel with a valid token, and returns its local address.
-    pub(super) async fn open(&self) -> Result<(ControlSocket, Option<IpAddr>), LinkError> {
+    /// Opens the channel to this path with a valid token, and returns its local address.
+    pub(super) async fn open(&self, path: &str) -> Result<(ControlSocket, Option<IpAddr>), LinkError> {
         let token = self.token_manager.token(&self.gateway).await?;
         let late =
             |_| LinkError::Timeout { address: self.gateway.to_string(), stage: "connecting", limit: UPGRADE_TIMEOUT };
         // A try that began while the network was down hangs after it is back; the gateway sees who gets through.
-        let opened = dial::staggered(|| self.upgrade(&token), |error| !error.is_of_the_line());
+        let opened = dial::staggered(|| self.upgrade(&token, path), |error| !error.is_of_the_line());
         timeout(UPGRADE_TIMEOUT, opened).await.map_err(late)?
     }
 
-    async fn upgrade(&self, token: &AccessToken) -> Result<(ControlSocket, Option<IpAddr>), LinkError> {
+    async fn upgrade(&self, token: &AccessToken, path: &str) -> Result<(ControlSocket, Option<IpAddr>), LinkError> {
         let key = generate_key();
-        let url = self.gateway.url(CONTROL_PATH).ok_or_else(|| self.no_line("its address is no URL"))?;
+        let url = self.gateway.url(path).ok_or_else(|| self.no_line("its address is no URL"))?;
         let request = CLIENTS
             .for_url(&url)
             .get(url)

@@ -23,6 +23,7 @@
 //! | `handshake` | from a byte stream to a welcomed session |
 //! | [`pairing`] | pairing by an invitation, before there is a connection |
 //! | [`session`] | frames in, frames out, and detection of a lost connection |
+//! | [`transfers`] | a stream with the bytes of files, beside the session |
 //! | [`target`] | the server's address, and its pin |
 //! | [`status`] | the link's status, and the handle that makes it dial at once |
 
@@ -57,6 +58,7 @@ pub mod session;
 pub mod ssh;
 pub mod status;
 pub mod target;
+pub mod transfers;
 
 pub use builtin::{BoxedStream, BuiltInConnector};
 pub use conduct::MAX_REFUSED_CHANNELS;
@@ -73,6 +75,8 @@ use status::Route;
 pub use status::{LinkHandle, LinkStatus};
 pub use target::{FollowedKeysFile, Ssh};
 
+/// The path of the control channel at a gateway.
+const CONTROL_PATH: &str = "/control";
 /// The delay between a change of this computer's network and the next attempt.
 const NETWORK_SETTLE_DELAY: Duration = Duration::from_millis(200);
 
@@ -98,7 +102,8 @@ struct OpenedTransport {
 }
 
 impl Connector {
-    async fn open(&self, key: &DeviceKey) -> Result<OpenedTransport, LinkError> {
+    /// Opens a channel to this path of the gateway.
+    async fn open(&self, key: &DeviceKey, path: &'static str) -> Result<OpenedTransport, LinkError> {
         Ok(match self {
             Self::Ssh(ssh) => {
                 let SshStream { stream, host_key, local_address, conduct } = ssh.reach(key).await?;
@@ -106,7 +111,7 @@ impl Connector {
                 OpenedTransport { opened, host_key: Some(host_key), local_address, conduct }
             }
             Self::Hosted(hosted) => {
-                let (socket, local_address) = hosted.open().await?;
+                let (socket, local_address) = hosted.open(path).await?;
                 let opened = OpenedChannel::Account(Box::new(socket), hosted.device_name.clone());
                 OpenedTransport { opened, host_key: None, local_address, conduct: ServerConduct::default() }
             }
@@ -222,7 +227,7 @@ pub async fn connect_once(
 ) -> Result<Session, LinkError> {
     // Boxed, because SSH and WebSocket set-up hold large states that are not needed afterwards.
     let OpenedTransport { opened, host_key: shown, local_address: options, conduct } =
-        Box::pin(connector.open(&credentials.key)).await?;
+        Box::pin(connector.open(&credentials.key, CONTROL_PATH)).await?;
     let address = connector.address();
     let server = connector.recognised(shown);
     let context = HandshakeContext { address: &address, server, conduct };

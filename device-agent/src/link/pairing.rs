@@ -12,6 +12,7 @@ use futures_util::SinkExt;
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
 
+use super::CONTROL_PATH;
 use super::error::LinkError;
 use super::handshake::{self, HANDSHAKE_TIMEOUT};
 use super::ssh::SshStream;
@@ -76,7 +77,7 @@ async fn introduce(
     server: RecognisedServer,
 ) -> Result<super::session::ControlSocket, LinkError> {
     let authorization = format!("{INVITATION_SCHEME} {}", *token.secret());
-    let mut socket = handshake::upgrade(stream, &authorization).await?;
+    let mut socket = handshake::upgrade(stream, CONTROL_PATH, &authorization).await?;
     let challenge = match handshake::receive(&mut socket).await? {
         GatewayFrame::Challenge(challenge) => challenge,
         GatewayFrame::Refused(refused) => return Err(handshake::is_refused(refused)),

@@ -141,6 +141,22 @@ pub struct LinkHandle {
 }
 
 impl LinkHandle {
+    /// The handle of a link that leads nowhere.
+    #[cfg(test)]
+    pub fn nowhere() -> Self {
+        let open = || async { Err(std::io::Error::from(std::io::ErrorKind::NotConnected)) };
+        let connector = Connector::BuiltIn(super::BuiltInConnector::new(open));
+        let key =
+            crate::identity::DeviceKey::of_invitation(&deskgate_protocol::invitation::InvitationToken::generate());
+        let credentials = Credentials { key, token: None, known_gateways: None, journal_id: None };
+        LinkControl::new(Route { connector, credentials }).handle()
+    }
+
+    /// The route in force.
+    pub(super) fn route(&self) -> Route {
+        self.way.borrow().clone()
+    }
+
     /// The status, now and after each change.
     pub fn status(&self) -> watch::Receiver<LinkStatus> {
         self.status.clone()

@@ -117,6 +117,7 @@ impl RequestHandler {
                     others: &[],
                     protected: &[],
                     network: Network::None,
+                    files: None,
                 })
                 .ok()
             });

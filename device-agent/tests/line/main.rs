@@ -91,30 +91,30 @@ async fn at_every_message(meanwhile: Interruption, killed_while_executing: bool)
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_line_cut_at_any_message_ends_in_one_execution_and_one_end() {
-    at_every_message(Interruption::Nothing, false).await;
+    Box::pin(at_every_message(Interruption::Nothing, false)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_device_killed_at_any_message_ends_its_run_once_and_announces_a_second_execution() {
-    at_every_message(Interruption::Kill, false).await;
+    Box::pin(at_every_message(Interruption::Kill, false)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_device_that_stays_away_beyond_its_lease_at_any_message_ends_its_run_once() {
-    at_every_message(Interruption::Lapse, false).await;
+    Box::pin(at_every_message(Interruption::Lapse, false)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_whose_line_is_cut_at_any_message_is_not_lost_and_not_repeated() {
-    at_every_message(Interruption::Nothing, true).await;
+    Box::pin(at_every_message(Interruption::Nothing, true)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_whose_device_is_killed_at_any_message_is_executed_twice_at_most() {
-    at_every_message(Interruption::Kill, true).await;
+    Box::pin(at_every_message(Interruption::Kill, true)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_whose_device_stays_away_beyond_its_lease_at_any_message_is_not_lost() {
-    at_every_message(Interruption::Lapse, true).await;
+    Box::pin(at_every_message(Interruption::Lapse, true)).await;
 }

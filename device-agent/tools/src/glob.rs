@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::engine::access::AccessError;
 use crate::engine::display;
 use crate::engine::output::OutputBuffer;
+use crate::engine::places::{Places, is_of_files};
 use crate::engine::walk::{FileVisitor, FoundFile, walk};
 use crate::engine::workspace::Workspace;
 
@@ -24,7 +25,7 @@ use crate::engine::workspace::Workspace;
 const MAX_FILES_LISTED: usize = 100;
 
 pub(super) struct GlobTool {
-    workspace: Arc<Workspace>,
+    places: Places,
 }
 
 #[derive(Deserialize)]
@@ -34,9 +35,21 @@ struct GlobArguments {
     path: Option<String>,
 }
 
+impl GlobArguments {
+    /// The place, the path in it, and the pattern below that. A pattern may lead to the run's files by itself.
+    fn place(&self, places: &Places) -> (Arc<Workspace>, String, String) {
+        let (workspace, base) = match &self.path {
+            Some(path) => places.of(path),
+            None if is_of_files(&self.pattern) => (places.of(&self.pattern).0, "".into()),
+            None => places.of(""),
+        };
+        (workspace, base.into_owned(), self.pattern.clone())
+    }
+}
+
 impl GlobTool {
-    pub(super) fn new(workspace: Arc<Workspace>) -> Self {
-        Self { workspace }
+    pub(super) fn new(places: Places) -> Self {
+        Self { places }
     }
 }
 
@@ -69,17 +82,19 @@ impl Tool for GlobTool {
     }
 
     fn plan(&self, arguments: &Value) -> BoxFuture<'static, Result<Plan, ToolOutput>> {
-        let workspace = Arc::clone(&self.workspace);
+        let places = self.places.clone();
         crate::blocking::plan_on_blocking_thread(ToolName::Glob, arguments.clone(), move |arguments: GlobArguments| {
-            crate::reader::plan_of_looking(&workspace, arguments.path.as_deref().unwrap_or(""))
+            let (workspace, base, _) = arguments.place(&places);
+            crate::reader::plan_of_looking(&workspace, &base)
         })
     }
 
     fn run(&self, arguments: Value, stop: CancellationToken) -> BoxFuture<'static, ToolResult> {
-        let workspace = Arc::clone(&self.workspace);
+        let places = self.places.clone();
         crate::blocking::on_blocking_thread(ToolName::Glob, arguments, &stop, move |arguments: GlobArguments, stop| {
-            let base = workspace.relative_without_links(arguments.path.as_deref().unwrap_or(""))?;
-            let pattern = match pattern_below(&workspace, &base, &arguments.pattern) {
+            let (workspace, base, pattern) = arguments.place(&places);
+            let base = workspace.relative_without_links(&base)?;
+            let pattern = match pattern_below(&workspace, &base, &pattern) {
                 Some(pattern) => pattern,
                 None => return Err(AccessError::Outside),
             };

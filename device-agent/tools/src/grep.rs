@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 
 use deskgate_definition::ToolName;
 use deskgate_definition::tool::{Plan, Tool, ToolOutput, ToolResult, ToolSpec};
@@ -23,6 +22,7 @@ use crate::engine::bounded_reader::BoundedReader;
 use crate::engine::display;
 use crate::engine::hits::{FileLines, LineHits};
 use crate::engine::output::MAX_LINE_CHARS;
+use crate::engine::places::Places;
 use crate::engine::walk::{FileVisitor, FoundFile, WalkSummary, walk};
 use crate::engine::workspace::{LinkPolicy, Workspace};
 
@@ -40,7 +40,7 @@ const MAX_HEAP_BYTES: usize = 32 * 1024 * 1024;
 const MAX_SEARCHED_LINE_BYTES: usize = 1024 * 1024;
 
 pub(super) struct GrepTool {
-    workspace: Arc<Workspace>,
+    places: Places,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -78,8 +78,8 @@ struct GrepArguments {
 }
 
 impl GrepTool {
-    pub(super) fn new(workspace: Arc<Workspace>) -> Self {
-        Self { workspace }
+    pub(super) fn new(places: Places) -> Self {
+        Self { places }
     }
 }
 
@@ -121,20 +121,23 @@ impl Tool for GrepTool {
     }
 
     fn plan(&self, arguments: &Value) -> BoxFuture<'static, Result<Plan, ToolOutput>> {
-        let workspace = Arc::clone(&self.workspace);
+        let places = self.places.clone();
         crate::blocking::plan_on_blocking_thread(ToolName::Grep, arguments.clone(), move |arguments: GrepArguments| {
-            crate::reader::plan_of_looking(&workspace, arguments.path.as_deref().unwrap_or(""))
+            let (workspace, path) = places.of(arguments.path.as_deref().unwrap_or(""));
+            crate::reader::plan_of_looking(&workspace, &path)
         })
     }
 
     fn run(&self, arguments: Value, stop: CancellationToken) -> BoxFuture<'static, ToolResult> {
-        let workspace = Arc::clone(&self.workspace);
-        let search = crate::blocking::on_blocking_thread(ToolName::Grep, arguments, &stop, move |arguments, stop| {
+        let places = self.places.clone();
+        let work = move |arguments: GrepArguments, stop: &CancellationToken| {
+            let (workspace, path) = places.of(arguments.path.as_deref().unwrap_or(""));
             match Search::new(&arguments, stop) {
-                Ok(search) => search.run(&workspace, arguments.path.as_deref().unwrap_or("")),
+                Ok(search) => search.run(&workspace, &path),
                 Err(complaint) => Ok(ToolOutput::error(complaint)),
             }
-        });
+        };
+        let search = crate::blocking::on_blocking_thread(ToolName::Grep, arguments, &stop, work);
         async move {
             tokio::select! {
                 found = search => found,

@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::engine::access::{AccessError, FileKind};
 use crate::engine::change::ChangeError;
 use crate::engine::output::{MAX_LINE_CHARS, OutputBuffer};
+use crate::engine::places::{Places, is_of_files};
 use crate::engine::seen_files::{MAX_CHANGED_FILE_BYTES, SeenFiles};
 use crate::engine::workspace::{LinkPolicy, Workspace};
 use crate::engine::{display, nearest, walk};
@@ -37,7 +38,7 @@ const MAX_LINE_BYTES: usize = (MAX_LINE_CHARS + 1) * 4;
 const MAX_COMPARED_NAMES: usize = 5000;
 
 pub(super) struct ReadTool {
-    workspace: Arc<Workspace>,
+    places: Places,
     known: Arc<SeenFiles>,
     reads: ModelReads,
 }
@@ -51,8 +52,8 @@ struct ReadArguments {
 }
 
 impl ReadTool {
-    pub(super) fn new(workspace: Arc<Workspace>, known: Arc<SeenFiles>, reads: ModelReads) -> Self {
-        Self { workspace, known, reads }
+    pub(super) fn new(places: Places, known: Arc<SeenFiles>, reads: ModelReads) -> Self {
+        Self { places, known, reads }
     }
 }
 
@@ -96,9 +97,10 @@ impl Tool for ReadTool {
     }
 
     fn plan(&self, arguments: &Value) -> BoxFuture<'static, Result<Plan, ToolOutput>> {
-        let workspace = Arc::clone(&self.workspace);
+        let places = self.places.clone();
         crate::blocking::plan_on_blocking_thread(ToolName::Read, arguments.clone(), move |arguments: ReadArguments| {
-            let file_path = &arguments.file_path;
+            let (workspace, file_path) = places.of(&arguments.file_path);
+            let file_path = file_path.as_ref();
             match crate::reader::plan_of_looking(&workspace, file_path) {
                 Err(ChangeError::Access(AccessError::Missing)) => {
                     Err(ChangeError::rule(missing(&workspace, &workspace.relative(file_path)?)))
@@ -109,16 +111,20 @@ impl Tool for ReadTool {
     }
 
     fn run(&self, arguments: Value, stop: CancellationToken) -> BoxFuture<'static, ToolResult> {
-        let (workspace, known, reads) = (Arc::clone(&self.workspace), Arc::clone(&self.known), self.reads);
-        crate::blocking::on_blocking_thread(ToolName::Read, arguments, &stop, move |arguments, stop| {
-            read(&workspace, &known, reads, &arguments, stop)
+        let (places, known, reads) = (self.places.clone(), Arc::clone(&self.known), self.reads);
+        crate::blocking::on_blocking_thread(ToolName::Read, arguments, &stop, move |arguments: ReadArguments, stop| {
+            let (workspace, file_path) = places.of(&arguments.file_path);
+            // What cannot be changed need not be known as read.
+            let known = (!is_of_files(&file_path)).then_some(known.as_ref());
+            let arguments = ReadArguments { file_path: file_path.into_owned(), ..arguments };
+            read(&workspace, known, reads, &arguments, stop)
         })
     }
 }
 
 fn read(
     workspace: &Workspace,
-    known: &SeenFiles,
+    known: Option<&SeenFiles>,
     reads: ModelReads,
     arguments: &ReadArguments,
     stop: &CancellationToken,
@@ -143,7 +149,9 @@ fn read(
         let what = unreadable_kind(&path).unwrap_or("a binary file");
         return Ok(ToolOutput::error(format!("This is {what}. Read shows text files only.")));
     }
-    if start.len() <= MAX_CHANGED_FILE_BYTES {
+    if let Some(known) = known
+        && start.len() <= MAX_CHANGED_FILE_BYTES
+    {
         known.record_seen(found, Sha256Digest::of(&start));
     }
     if start.is_empty() {

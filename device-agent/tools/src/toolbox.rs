@@ -12,6 +12,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::access::AccessError;
+use crate::engine::places::{self, Places};
 use crate::engine::seen_files::SeenFiles;
 use crate::engine::workspace::{Workspace, WorkspaceError, WorkspaceOptions};
 use crate::sandbox::{CommandLimits, Sandbox, SandboxError};
@@ -56,11 +57,16 @@ impl Toolbox {
         options: WorkspaceOptions<'_>,
     ) -> Result<Self, ToolboxError> {
         let skills = (!skills.is_empty()).then(|| -> Box<dyn Tool> { Box::new(skill::SkillTool::new(skills)) });
+        let files = options.files.map(places::open_files).transpose()?;
+        let known = Arc::new(SeenFiles::default());
+        // A service without tools of this kind reads the files that the run was given, and nothing else.
+        let only_files = files.clone().filter(|_| !names.contains(&ToolName::Read)).map(|files| -> Box<dyn Tool> {
+            Box::new(read::ReadTool::new(Places::new(Arc::clone(&files), Some(files)), Arc::clone(&known), reads))
+        });
         if names.is_empty() {
-            return Ok(Self::with(skills.into_iter().collect()));
+            return Ok(Self::with(only_files.into_iter().chain(skills).collect()));
         }
         let workspace = Arc::new(Workspace::open(options)?);
-        let known = Arc::new(SeenFiles::default());
         let room = Arc::new(JournalRoom::of(options.own_folder));
         let seen_by = |name: &ToolName| match (name, rules.hidden_from(name.as_str())) {
             // A tool that changes a file is judged by its path, which no link can exchange.
@@ -71,21 +77,27 @@ impl Toolbox {
         };
         let make = |name: &ToolName| -> Result<Box<dyn Tool>, ToolboxError> {
             let (workspace, known) = (seen_by(name)?, Arc::clone(&known));
+            let places = Places::new(Arc::clone(&workspace), files.clone());
             Ok(match name {
-                ToolName::Read => Box::new(read::ReadTool::new(workspace, known, reads)),
-                ToolName::Grep => Box::new(grep::GrepTool::new(workspace)),
-                ToolName::Glob => Box::new(glob::GlobTool::new(workspace)),
+                ToolName::Read => Box::new(read::ReadTool::new(places, known, reads)),
+                ToolName::Grep => Box::new(grep::GrepTool::new(places)),
+                ToolName::Glob => Box::new(glob::GlobTool::new(places)),
                 ToolName::Edit => Box::new(edit::EditTool::new(workspace, known, Arc::clone(&room))),
                 ToolName::Write => Box::new(write::WriteTool::new(workspace, known, Arc::clone(&room))),
                 ToolName::Bash => {
                     let sandbox =
                         Sandbox::open(workspace, options.own_folder, options.network, CommandLimits::default())?;
+                    let sandbox = match &files {
+                        Some(files) => sandbox.with_files(files)?,
+                        None => sandbox,
+                    };
                     Box::new(bash::BashTool::new(sandbox, options.network))
                 }
                 ToolName::Fetch => Box::new(fetch::FetchTool::new()),
             })
         };
-        Ok(Self::with(names.iter().map(make).chain(skills.map(Ok)).collect::<Result<_, _>>()?))
+        let own = only_files.into_iter().chain(skills).map(Ok);
+        Ok(Self::with(names.iter().map(make).chain(own).collect::<Result<_, _>>()?))
     }
 
     /// Adds tools that are ready.

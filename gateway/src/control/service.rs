@@ -14,6 +14,7 @@ use crate::domain::accounts::Grant;
 use crate::domain::admission::AdmissionService;
 use crate::domain::desktop::{CallbackContext, Desktop};
 use crate::domain::devices::{ExpectedServer, SessionTimings};
+use crate::domain::transfers::TransferService;
 use crate::encryption::DataCipher;
 use crate::hosted::TokenVerifier;
 use crate::store::Store;
@@ -57,6 +58,10 @@ pub struct ControlService {
     pub host_keys: Option<HostKeys>,
     /// Places for devices that wait with an invitation.
     pub invited: Arc<Semaphore>,
+    /// Gives and takes the bytes of runs.
+    pub transfers: TransferService,
+    /// Places for transfer streams.
+    pub transfer_streams: Arc<Semaphore>,
     /// Cancelled when the gateway stops.
     pub stop: CancellationToken,
 }

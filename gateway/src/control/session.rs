@@ -25,6 +25,7 @@ use super::{claims, events, management, orders, recalls};
 use crate::domain::devices::Settlement;
 use crate::notify::{MessagePiece, Topic};
 use crate::store::Error as StoreError;
+use crate::store::artifacts::HeldAttempt;
 use crate::store::attempts::{AttemptRecord, AttemptUpdate};
 use crate::store::leases::{HeldRun, SessionKey};
 
@@ -237,6 +238,12 @@ impl DeviceSession<'_> {
             DeviceFrame::Recalled { never_had } => self.queue(DeviceReport::Word(DeviceNotice::NeverHad(never_had))),
             DeviceFrame::ControlDone { operation_id, outcome } => {
                 self.queue(DeviceReport::Word(DeviceNotice::Done(operation_id, outcome)))
+            }
+            DeviceFrame::RequestTicket { run_id, attempt } => {
+                let held = HeldAttempt { device_id: self.session.device_id, run_id, attempt };
+                // Whether it holds is judged when it is used.
+                self.say(GatewayFrame::Ticket { run_id, attempt, ticket: self.service.transfers.ticket(&held) });
+                Ok(())
             }
             DeviceFrame::Token { access_token } => match &self.service.verifier {
                 Some(verifier) if self.pass.present(verifier.clone(), access_token) => Ok(()),

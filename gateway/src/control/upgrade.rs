@@ -7,6 +7,7 @@ use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::{GatewayFrame, SessionRefusal};
 use deskgate_protocol::invitation::{INVITATION_SCHEME, InvitationToken};
 use deskgate_protocol::secret::{ControlToken, digests_equal};
+use deskgate_protocol::transfer::TRANSFERS_PATH;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 use tokio_tungstenite::WebSocketStream;
@@ -16,7 +17,7 @@ use tokio_tungstenite::tungstenite::protocol::Role;
 
 use super::service::{ControlService, EntryMethod};
 use super::wire::{self, BoxedControlStream};
-use super::{handshake, invited, session};
+use super::{handshake, invited, session, transfers};
 use crate::domain::accounts::Grant;
 use crate::domain::devices::refuse_for_now;
 use crate::domain::invitations;
@@ -34,6 +35,7 @@ impl ControlService {
         match self.upgrade(Box::new(stream)).await {
             Some((socket, Credential::ControlToken(token))) => self.admit(socket, way, Some(token)).await,
             Some((socket, Credential::Invitation(digest))) => self.receive_invited(socket, way, digest).await,
+            Some((socket, Credential::Transfers)) => Box::pin(transfers::serve(self, socket)).await,
             None => {}
         }
     }
@@ -57,7 +59,11 @@ impl ControlService {
 
     /// Tells the device of a private stream why it is not served now.
     pub(super) async fn turn_away(&self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, why: &str) {
-        let Some((socket, _)) = self.upgrade(Box::new(stream)).await else { return };
+        let Some((socket, credential)) = self.upgrade(Box::new(stream)).await else { return };
+        if matches!(credential, Credential::Transfers) {
+            // It tries again by itself.
+            return;
+        }
         let (_reader, mut writer) = wire::split(socket);
         let refused = SessionRefusal { retry_after_s: Some(TURNED_AWAY_PAUSE_S), ..refuse_for_now(why) };
         // A device that is gone needs no answer.
@@ -99,6 +105,13 @@ impl ControlService {
         self.admit(socket, EntryMethod::Account(grant), None).await;
     }
 
+    /// Serves a stream of transfers to its end; its request was authorised with an account's token.
+    pub async fn serve_account_transfers(&self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
+        let stream: BoxedControlStream = Box::new(stream);
+        let socket = WebSocketStream::from_raw_socket(stream, Role::Server, Some(wire::config())).await;
+        Box::pin(transfers::serve(self, socket)).await;
+    }
+
     /// Serves a device to its end. `token`: the digest of the control token that it came with.
     async fn admit(&self, socket: ControlSocket, way: EntryMethod, token: Option<Sha256Digest>) {
         let (reader, writer) = wire::split(socket);
@@ -134,6 +147,8 @@ enum Credential {
     ControlToken(Sha256Digest),
     /// The digest of an invitation's secret, which has to be looked up.
     Invitation(Sha256Digest),
+    /// A control token, for a stream of transfers; each of its requests has a ticket.
+    Transfers,
 }
 
 /// Checks what a stream is opened with.
@@ -144,7 +159,8 @@ fn check(request: &Request, tokens: &[Sha256Digest]) -> Result<Credential, Error
         *denied.status_mut() = status;
         denied
     };
-    if request.uri().path() != "/control" {
+    let is_for_transfers = request.uri().path() == TRANSFERS_PATH;
+    if !is_for_transfers && request.uri().path() != "/control" {
         return Err(deny(StatusCode::NOT_FOUND, "the control channel is at /control\n"));
     }
     let sent = request
@@ -155,13 +171,14 @@ fn check(request: &Request, tokens: &[Sha256Digest]) -> Result<Credential, Error
     let Some((scheme, sent)) = sent else {
         return Err(deny(StatusCode::UNAUTHORIZED, "the private control token is missing\n"));
     };
-    if scheme == INVITATION_SCHEME {
+    if scheme == INVITATION_SCHEME && !is_for_transfers {
         return Ok(Credential::Invitation(InvitationToken::digest_of(sent)));
     }
     match sent.parse::<ControlToken>() {
-        Ok(token) if tokens.iter().any(|known| digests_equal(known, &token.digest())) => {
-            Ok(Credential::ControlToken(token.digest()))
-        }
+        Ok(token) if tokens.iter().any(|known| digests_equal(known, &token.digest())) => match is_for_transfers {
+            true => Ok(Credential::Transfers),
+            false => Ok(Credential::ControlToken(token.digest())),
+        },
         Ok(_) => Err(deny(StatusCode::UNAUTHORIZED, "the private control token is not valid\n")),
         Err(error) => Err(deny(StatusCode::UNAUTHORIZED, &format!("{error}\n"))),
     }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use deskgate_protocol::file::{Artifact, ArtifactState};
 use deskgate_protocol::{ArtifactId, RunId};
 use futures_util::future::ready;
-use futures_util::stream::{self, BoxStream};
+use futures_util::stream::BoxStream;
 use futures_util::{StreamExt, TryStreamExt};
 
 use super::access::Caller;
@@ -52,15 +52,14 @@ impl ArtifactService {
         first: u64,
         length: u64,
     ) -> Result<BoxStream<'static, Result<Bytes, StorageError>>, Refusal> {
-        let mut bytes = self.storage.read(artifact.artifact_id.uuid(), artifact.size, first);
-        let beginning = bytes.try_next().await.map_err(|error| {
+        let opened = self.storage.open(artifact.artifact_id.uuid(), artifact.size, first).await;
+        let bytes = opened.map_err(|error| {
             let is_missing = matches!(error, StorageError::Missing(_));
             let refusal = Refusal::from(error);
             if is_missing { Refusal::ArtifactMissing } else { refusal }
         })?;
-        let whole = stream::iter(beginning.map(Ok)).chain(bytes);
         let mut left = length;
-        let part = whole.try_filter_map(move |mut piece| {
+        let part = bytes.try_filter_map(move |mut piece| {
             piece.truncate(usize::try_from(left).unwrap_or(usize::MAX));
             left -= piece.len() as u64;
             ready(Ok((!piece.is_empty()).then_some(piece)))

@@ -15,6 +15,7 @@
 //! | [`feeds`] | one reader for all open streams |
 //! | [`artifacts`] | which artifacts of a run are there, and their bytes |
 //! | [`files`] | what of callers' files is taken, and which runs have them |
+//! | [`transfers`] | which bytes a device may have and bring |
 //! | [`typed_data`] | whether schemas can be used, and data fits them |
 //! | [`quota`] | how many of a kind may be there at once |
 //! | `samples` | events of runs that never existed, for trying receivers |
@@ -56,6 +57,7 @@ pub mod run_content;
 pub mod run_list;
 pub mod runs;
 mod samples;
+pub mod transfers;
 pub mod trial;
 pub mod typed_data;
 pub mod webhooks;

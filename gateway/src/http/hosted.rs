@@ -11,6 +11,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use deskgate_protocol::transfer::TRANSFERS_PATH;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
@@ -42,6 +43,8 @@ pub struct HostedIngress {
 pub struct AccountArrival {
     /// The account, and until when it is valid.
     pub grant: Grant,
+    /// Whether it comes with the bytes of files, and not with frames.
+    pub is_for_transfers: bool,
     upgrade: OnUpgrade,
     lodging: Option<ConnectionPermit>,
 }
@@ -119,10 +122,10 @@ pub(super) fn routes(router: axum::Router<Arc<Api>>, entry: &HostedIngress) -> a
     let mut places = vec![METADATA_PATH.to_owned(), format!("{METADATA_PATH}{}", entry.split().1)];
     places.dedup();
     let router = places.iter().fold(router, |router, place| router.route(place, describe.clone()));
-    router.route(CONTROL_PATH, get(enter))
+    router.route(CONTROL_PATH, get(enter)).route(TRANSFERS_PATH, get(enter))
 }
 
-/// `GET /control`: the upgrade.
+/// `GET /control`, `GET /transfers`: the upgrade.
 async fn enter(State(api): State<Arc<Api>>, mut request: Request) -> Result<Response, Error> {
     let Some(entry) = &api.hosted else { return Err(Error::not_found()) };
     api.admits()?;
@@ -155,10 +158,11 @@ async fn enter(State(api): State<Arc<Api>>, mut request: Request) -> Result<Resp
         return Ok((StatusCode::UPGRADE_REQUIRED, upgrade, text).into_response());
     };
     let lodging = request.extensions().get().cloned();
+    let is_for_transfers = request.uri().path() == TRANSFERS_PATH;
     let Some(upgrade) = request.extensions_mut().remove::<OnUpgrade>() else {
         return Ok((StatusCode::BAD_REQUEST, "This connection cannot become a WebSocket.\n").into_response());
     };
-    if entry.arrivals.try_send(AccountArrival { grant, upgrade, lodging }).is_err() {
+    if entry.arrivals.try_send(AccountArrival { grant, is_for_transfers, upgrade, lodging }).is_err() {
         return Ok(later("Too many devices come in at this moment.", "1"));
     }
     let switching = [

@@ -33,8 +33,9 @@ pub(super) async fn receive(mut arrivals: mpsc::Receiver<AccountArrival>, servic
 }
 
 async fn serve(arrival: AccountArrival, service: &ControlService) {
-    let grant = arrival.grant.clone();
+    let (grant, is_for_transfers) = (arrival.grant.clone(), arrival.is_for_transfers);
     match timeout(UPGRADE_TIMEOUT, arrival.stream()).await {
+        Ok(Ok((stream, _lodging))) if is_for_transfers => service.serve_account_transfers(stream).await,
         Ok(Ok((stream, _lodging))) => service.serve_account(stream, grant).await,
         Ok(Err(error)) => tracing::debug!(%error, "a device was gone before its line began"),
         Err(_) => tracing::debug!("a device did not take the answer to its upgrade"),

@@ -24,6 +24,7 @@ use crate::control::invited::MAX_INVITED;
 use crate::control::looks;
 use crate::control::renewals::Renewals;
 use crate::control::service::ControlService;
+use crate::control::transfers::MAX_TRANSFER_STREAMS;
 use crate::domain::access::Access;
 use crate::domain::admission::AdmissionService;
 use crate::domain::artifacts::ArtifactService;
@@ -32,6 +33,7 @@ use crate::domain::deliveries::PayloadBuilder;
 use crate::domain::desktop::CallbackContext;
 use crate::domain::events::EventStreams;
 use crate::domain::files::FileService;
+use crate::domain::transfers::TransferService;
 use crate::domain::trial::TrialTickets;
 use crate::domain::webhooks::reception::Reception;
 use crate::encryption::DataCipher;
@@ -135,6 +137,8 @@ impl Gateway {
             told_retention: (!settings.is_built_in).then_some(settings.limits.retention),
             host_keys: ssh.as_ref().map(|(_, keys)| keys.clone()),
             invited: Arc::new(Semaphore::new(MAX_INVITED)),
+            transfers: TransferService::new(store.clone(), storage.clone(), cipher.clone(), settings.limits.storage),
+            transfer_streams: Arc::new(Semaphore::new(MAX_TRANSFER_STREAMS)),
             stop: draining.clone(),
         };
         let (queue, turning) = (Heartbeat::default(), Heartbeat::default());

@@ -161,6 +161,21 @@ impl ObjectStorage {
         read.try_flatten().boxed()
     }
 
+    /// The same once its beginning is read: so what is not there shows before anything is said of it.
+    ///
+    /// # Errors
+    /// Its beginning is missing, or the place does not answer.
+    pub async fn open(
+        &self,
+        object_id: Uuid,
+        size: u64,
+        from: u64,
+    ) -> Result<BoxStream<'static, Result<Bytes, StorageError>>, StorageError> {
+        let mut bytes = self.read(object_id, size, from);
+        let beginning = bytes.try_next().await?;
+        Ok(stream::iter(beginning.map(Ok)).chain(bytes).boxed())
+    }
+
     /// Deletes an object of at most `size` bytes, whole or in part; again, it changes nothing.
     ///
     /// # Errors

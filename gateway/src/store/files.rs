@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::file::File;
-use deskgate_protocol::{ApplicationId, DeviceId, FileId, RunId};
+use deskgate_protocol::{ApplicationId, FileId};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
+use super::artifacts::HeldAttempt;
 use super::columns::digest;
 use super::objects::size_column;
 use super::{Error, Page, PagePosition, Store};
@@ -214,23 +215,18 @@ impl Store {
         }
     }
 
-    /// The bytes of a file of a run that this device executes in this attempt, by the runs' own list.
+    /// The bytes of a file of a run that this device executes in this attempt.
     ///
     /// # Errors
     /// The database does not answer, or refuses the statement.
-    pub async fn file_of_run(
-        &self,
-        device_id: DeviceId,
-        run_id: RunId,
-        attempt: u32,
-        file_id: FileId,
-    ) -> Result<Option<FileObject>, Error> {
+    pub async fn file_of_run(&self, held: &HeldAttempt, file_id: FileId) -> Result<Option<FileObject>, Error> {
         let sql = "-- files::of_run
             SELECT o.object_id, o.size FROM runs r JOIN run_files h ON h.run_id = r.run_id AND h.file_id = $4
                 JOIN objects o ON o.object_id = h.file_id
+                JOIN devices d ON d.device_id = r.device_id AND d.revoked_at IS NULL
             WHERE r.run_id = $1 AND r.device_id = $2 AND r.attempt = $3 AND r.finished_at IS NULL";
-        let attempt = i32::try_from(attempt).unwrap_or(i32::MAX);
-        let row = self.durable_opt(sql, &[&run_id.uuid(), &device_id.uuid(), &attempt, &file_id.uuid()]).await?;
+        let (run_id, device_id) = (held.run_id.uuid(), held.device_id.uuid());
+        let row = self.durable_opt(sql, &[&run_id, &device_id, &held.attempt_column(), &file_id.uuid()]).await?;
         row.map(|row| Ok(FileObject { object_id: row.try_get(0)?, size: row.try_get::<_, i64>(1)?.unsigned_abs() }))
             .transpose()
     }

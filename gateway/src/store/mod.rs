@@ -21,7 +21,7 @@
 //! | [`accounts`] | devices that came with an account |
 //! | [`applications`] [`endpoints`] | applications with their keys, and published services |
 //! | [`quotas`] | how much a device and an account may make |
-//! | [`files`] [`objects`] | files that runs are given, and where the bytes of files and artifacts are |
+//! | [`files`] [`artifacts`] [`objects`] | files that runs are given and hand out, and where the bytes of files and artifacts are |
 //! | `disabling` | the end of an application |
 //! | [`disk`] | whether there is room on the disks |
 //! | `connecting` `tls_mode` | connections: their encryption, and sessions that are not shared |
@@ -42,6 +42,7 @@ pub mod activity;
 pub mod admissions;
 mod allowlist;
 pub mod applications;
+pub mod artifacts;
 pub mod attempts;
 pub mod backup;
 pub mod certificates;

@@ -31,6 +31,9 @@
 //! about those that had not begun, if the device has the very journal that it had at the time of the backup: what that
 //! never had is queued again. About all others their owner decides.
 //!
+//! The bytes of files that a run is given, and of artifacts that it hands out, go over streams of their own
+//! ([`crate::transfer`]); a device asks here for the ticket that opens them.
+//!
 //! A device that is about to sleep sends `suspend`, and `resume` when it is awake again and the session is still open;
 //! a new session has the same effect. In between the gateway offers it nothing, and keeps the runs that it executes.
 //!
@@ -51,6 +54,7 @@ use crate::operation::OutcomeCode;
 use crate::run::Outcome;
 use crate::secret::{AccessToken, ControlToken};
 use crate::time::Timestamp;
+use crate::transfer::TransferTicket;
 
 pub use event::*;
 pub use session::*;
@@ -139,6 +143,15 @@ pub enum GatewayFrame {
         /// The result; its value has the type that belongs to the request.
         #[serde(flatten)]
         result: ManagementResult,
+    },
+    /// The answer to `request_ticket`.
+    Ticket {
+        /// The run's identifier.
+        run_id: RunId,
+        /// The attempt's number.
+        attempt: u32,
+        /// Opens transfers of this attempt, for [`crate::transfer::TICKET_TTL`].
+        ticket: TransferTicket,
     },
     /// Checks that the device answers. The loop that also takes offers answers with `pong`.
     Ping,
@@ -260,6 +273,13 @@ pub enum DeviceFrame {
         by: AskedBy,
         /// The request.
         request: ManagementRequest,
+    },
+    /// Asks for a ticket for transfers of this attempt ([`crate::transfer`]). Answered by `ticket`.
+    RequestTicket {
+        /// The run's identifier.
+        run_id: RunId,
+        /// The attempt's number.
+        attempt: u32,
     },
     /// A newer access token of the connection's account, so that the connection outlasts the token it began with. Only
     /// for hosted gateways. It has no answer; an invalid token ends the session.

@@ -68,6 +68,8 @@ pub enum RunErrorCode {
     ModelError,
     /// The provider refused the credential.
     ModelAuth,
+    /// A file that the run was given could not be had by the device.
+    FileUnavailable,
     /// A tool that the run depends on could not work at all.
     ToolError,
     /// The sandbox that the run's commands need does not work on the device.

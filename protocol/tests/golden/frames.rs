@@ -7,6 +7,7 @@ use deskgate_protocol::management::{AskedBy, GetAccess};
 use deskgate_protocol::operation::OutcomeCode;
 use deskgate_protocol::run::*;
 use deskgate_protocol::secret::AccessToken;
+use deskgate_protocol::transfer::*;
 use deskgate_protocol::*;
 use serde_json::json;
 
@@ -35,11 +36,33 @@ fn every_frame_of_a_gateway_is_written_and_read_as_ever() {
         Recall: GatewayFrame::Recall { runs: vec![run_id] };
         Reply: GatewayFrame::Reply { request_id: 9, result: ManagementResult::Ok(json!({ "enabled": true })) },
             GatewayFrame::Reply { request_id: 10, result: ManagementResult::Error(management_error()) };
+        Ticket: GatewayFrame::Ticket { run_id, attempt, ticket: ticket() };
         Ping: GatewayFrame::Ping;
         Drain: GatewayFrame::Drain;
         Bye: GatewayFrame::Bye { code: ByeCode::Replaced, message: "a newer session took over".to_owned() };
     });
     file.close();
+}
+
+#[test]
+fn every_frame_of_a_transfer_is_written_and_read_as_ever() {
+    let mut file = Golden::open("transfer_frames");
+    every!(file, TransferRequest {
+        Get: TransferRequest::Get { ticket: ticket(), file_id: id(20), offset: 65_536 };
+        Put: TransferRequest::Put { ticket: ticket(), artifact: artifact() };
+        Missing: TransferRequest::Missing { ticket: ticket(), artifact: artifact() };
+    });
+    every!(file, TransferReply {
+        Sending: TransferReply::Sending { bytes: 15_698 };
+        SendFrom: TransferReply::SendFrom { offset: 4_194_304 };
+        Done: TransferReply::Done;
+        Refused: TransferReply::Refused { code: TransferRefusalCode::Stale, message: "the run has ended".to_owned() };
+    });
+    file.close();
+}
+
+fn ticket() -> TransferTicket {
+    TransferTicket::new("c2VhbGVk")
 }
 
 #[test]
@@ -70,6 +93,7 @@ fn every_frame_of_a_device_is_written_and_read_as_ever() {
         Suspend: DeviceFrame::Suspend;
         Resume: DeviceFrame::Resume;
         Request: DeviceFrame::Request { request_id: 9, by: AskedBy::Page, request: GetAccess {}.into() };
+        RequestTicket: DeviceFrame::RequestTicket { run_id, attempt };
         Pong: DeviceFrame::Pong;
         Token: DeviceFrame::Token { access_token: AccessToken::new("eyJ.eyJ.sig") };
     });

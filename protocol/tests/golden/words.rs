@@ -7,6 +7,7 @@ use deskgate_protocol::file::ArtifactState;
 use deskgate_protocol::management::*;
 use deskgate_protocol::operation::*;
 use deskgate_protocol::run::*;
+use deskgate_protocol::transfer::TransferRefusalCode;
 use deskgate_protocol::*;
 
 use crate::file::Golden;
@@ -30,6 +31,7 @@ fn every_word_is_written_and_read_as_ever() {
         ToolStatus { Ok Error }
         ApprovalResolution { Approved Denied Expired Withdrawn }
         Half { Gateway Device }
+        TransferRefusalCode { TicketInvalid Stale Invalid Gone DigestMismatch TooMany StorageFull Busy }
         ManagementErrorCode { Invalid NotFound Conflict AdministratorOnly QuotaReached Unavailable }
         AskedBy { Page Cli Agent }
         Actor { Page Cli Agent Key Administrator }
@@ -68,7 +70,7 @@ fn every_word_is_written_and_read_as_ever() {
             OutcomeUnknown StopRequested }
         FinishReason { Completed Length }
         RunErrorCode { ModelError ModelAuth ToolError SandboxUnavailable MaxDurationExceeded MaxTurnsExceeded
-            OutputMismatch BudgetReached ApprovalDenied ApprovalExpired Interrupted DeviceRemoved DefinitionMismatch Internal }
+            FileUnavailable OutputMismatch BudgetReached ApprovalDenied ApprovalExpired Interrupted DeviceRemoved DefinitionMismatch Internal }
         Effects { None Possible Known }
         EventType { RunAccepted RunStarted RunAwaitingApproval RunApprovalResolved RunAwaitingReconciliation
             RunReconciled RunRestarted RunCancelling ToolStarted ToolCompleted MessageCompleted ArtifactCreated UsageUpdated RunSucceeded RunFailed RunCancelled RunExpired }

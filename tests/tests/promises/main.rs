@@ -22,6 +22,7 @@ mod draining;
 mod editor;
 mod execution;
 mod fetching;
+mod files;
 mod folders;
 mod frames;
 mod full_disk;

@@ -145,8 +145,10 @@ pub(crate) const CRATES: [CrateRules; 13] = [
             ),
             // Health judges what it is given, and tries what a run would need. Settings say whether the gateway is built in.
             ("health", &["dispatcher", "link", "power", "services", "account", "settings", "config"]),
-            ("dispatcher", &["link", "executor", "services", "power"]),
-            ("executor", &[]),
+            ("dispatcher", &["link", "executor", "services", "transfers", "power"]),
+            ("executor", &["transfers"]),
+            // Streams beside the session, by the same route.
+            ("transfers", &["link"]),
             // What is done with services. What a service is, is a crate of its own.
             ("services", &[]),
             ("link", &["identity", "account"]),

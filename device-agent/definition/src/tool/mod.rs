@@ -22,6 +22,9 @@ pub use planned_call::PlannedCall;
 /// The tool that gives the data of a run's result, and ends the run.
 pub const RESULT_TOOL: &str = "Result";
 
+/// The name under which tools find the files that the run was given, as if it were a folder.
+pub const FILES_NAME: &str = "@files";
+
 /// The size limit of a result's text, in bytes.
 pub const RESULT_LIMIT: usize = 64 * 1024;
 

@@ -27,7 +27,7 @@ async fn execute(job: Job, reports: mpsc::Sender<Progress>, stop: CancellationTo
 async fn execute_with(store: Store, job: Job, reports: mpsc::Sender<Progress>, stop: CancellationToken) -> Outcome {
     let nowhere = || std::path::PathBuf::from("/nonexistent");
     let servers = McpServers::new(Connections::new(nowhere()));
-    super::execute(job, Providers::new(nowhere()), servers, nowhere(), store, reports, stop).await
+    super::execute(job, Providers::new(nowhere()), servers, Transfers::nowhere(), store, reports, stop).await
 }
 
 async fn journal() -> (TempDir, Store) {

@@ -16,6 +16,7 @@ use super::resolved_path::ResolvedPath;
 use super::seen_files::{ContentDigest, MAX_CHANGED_FILE_BYTES, PlannedFrom, SeenBy, SeenFiles};
 use super::workspace::{LinkPolicy, Workspace, open_below};
 use super::{diff, guard, replace};
+use crate::engine::places::is_of_files;
 
 /// Why a change was not prepared.
 pub(crate) enum ChangeError {
@@ -74,6 +75,11 @@ impl<'a> ChangeTarget<'a> {
         seen_by: SeenBy,
         file_path: &str,
     ) -> Result<Self, ChangeError> {
+        if workspace.has_files() && is_of_files(file_path) {
+            return Err(ChangeError::rule(
+                "Files that came with the request cannot be changed. Write to a file of your own.",
+            ));
+        }
         let plain = workspace.relative_without_links(file_path)?;
         // Such an ending names a directory.
         let asks_for_directory = matches!(file_path.rsplit('/').next(), Some("" | "." | ".."));

@@ -3,6 +3,7 @@
 //! | file | part |
 //! |---|---|
 //! | [`workspace`], `resolved_path`, `access` | from a path to a handle that the kernel resolved, or why not |
+//! | `places` | the working directory, and the files that the run was given |
 //! | `guard` | the paths that tools must not touch |
 //! | `walk`, `ignore_rules`, `bounded_reader`, `hits` | searching many files |
 //! | `seen_files`, `change`, `replace`, `temporary`, `attributes` | from a read file to its atomic replacement |
@@ -20,6 +21,7 @@ pub mod identity;
 pub(crate) mod ignore_rules;
 pub(crate) mod nearest;
 pub(crate) mod output;
+pub(crate) mod places;
 pub(crate) mod replace;
 pub(crate) mod resolved_path;
 pub(crate) mod seen_files;

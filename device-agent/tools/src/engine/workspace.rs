@@ -100,12 +100,14 @@ pub struct WorkspaceOptions<'a> {
     pub protected: &'a [String],
     /// The network that commands have.
     pub network: Network,
+    /// The folder with the files that the run was given.
+    pub files: Option<&'a Path>,
 }
 
 impl<'a> WorkspaceOptions<'a> {
     /// Whatever folder is at a path now, with nothing protected beyond what always is, and no network.
     pub fn of(directory: &'a Path, own_folder: &'a Path) -> Self {
-        Self { directory, own_folder, expected: None, others: &[], protected: &[], network: Network::None }
+        Self { directory, own_folder, expected: None, others: &[], protected: &[], network: Network::None, files: None }
     }
 }
 
@@ -118,6 +120,8 @@ pub struct Workspace {
     hidden: HiddenPaths,
     /// The folders of other services inside, by their paths below this one.
     inner: Vec<PathBuf>,
+    /// Whether the run was given files, which have a name here that nothing else may have.
+    has_files: bool,
 }
 
 impl Workspace {
@@ -139,7 +143,8 @@ impl Workspace {
         };
         let below = |other: &PathBuf| Some(other.strip_prefix(&real).ok()?.to_owned());
         let inner = options.others.iter().filter_map(below).filter(|inner| !inner.as_os_str().is_empty()).collect();
-        Ok(Self { root, path: options.directory.to_owned(), guard, hidden: HiddenPaths::default(), inner })
+        let (path, hidden, has_files) = (options.directory.to_owned(), HiddenPaths::default(), options.files.is_some());
+        Ok(Self { root, path, guard, hidden, inner, has_files })
     }
 
     /// The folders of other services inside this one, by their paths below it.
@@ -154,7 +159,12 @@ impl Workspace {
     pub fn with_hidden(&self, hidden: HiddenPaths) -> Result<Self, WorkspaceError> {
         let root = self.root.try_clone().map_err(WorkspaceError::Io)?;
         let (path, guard, inner) = (self.path.clone(), self.guard.clone(), self.inner.clone());
-        Ok(Self { root, path, guard, hidden, inner })
+        Ok(Self { root, path, guard, hidden, inner, has_files: self.has_files })
+    }
+
+    /// Whether the run was given files.
+    pub(crate) fn has_files(&self) -> bool {
+        self.has_files
     }
 
     /// Whether a path, relative to the directory and free of links, is hidden.

@@ -11,6 +11,7 @@ use std::path::Path;
 use deskgate_definition::Network;
 
 use super::protected::ProtectedPlace;
+use crate::engine::places::FILES_PATH;
 
 /// Folders of programs and libraries. A link between them, as on merged systems, stays a link.
 const SYSTEM_FOLDERS: [&str; 6] = ["/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
@@ -70,6 +71,8 @@ pub(super) struct SandboxParts<'a> {
     /// The path of the working directory, outside and inside.
     pub(super) at: &'a Path,
     pub(super) working_directory: BorrowedFd<'a>,
+    /// The files that the run was given.
+    pub(super) files: Option<BorrowedFd<'a>>,
     pub(super) tmp: BorrowedFd<'a>,
     /// The folders in `tmp` on the way to the working directory, outer ones first.
     pub(super) way: &'a [ProtectedPlace],
@@ -91,6 +94,9 @@ impl<'a> BwrapArguments<'a> {
         arguments.system();
         arguments.mount("--bind-fd", parts.tmp, Path::new(TMP_PATH));
         arguments.mount_all("--ro-bind-fd", parts.way, Path::new(TMP_PATH));
+        if let Some(files) = parts.files {
+            arguments.mount("--ro-bind-fd", files, Path::new(FILES_PATH));
+        }
         arguments.mount("--bind-fd", parts.working_directory, parts.at);
         arguments.mount_all("--bind-fd", parts.folders, parts.at);
         arguments.mount_all("--ro-bind-fd", parts.protected.into_iter().flatten(), parts.at);

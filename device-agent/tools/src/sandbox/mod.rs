@@ -38,11 +38,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use deskgate_definition::tool::FILES_NAME;
 use deskgate_definition::{Network, PROTECTED_NAMES};
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::display;
-use crate::engine::workspace::Workspace;
+use crate::engine::places::FILES_PATH;
+use crate::engine::workspace::{LinkPolicy, Workspace};
 use arguments::{BwrapArguments, SandboxParts};
 pub use capture::Capture;
 use cgroup::ControlGroup;
@@ -157,6 +159,8 @@ pub struct Sandbox {
     programs: SandboxPrograms,
     workspace: Arc<Workspace>,
     scratch: ScratchFolder,
+    /// The files that the run was given.
+    files: Option<OwnedFd>,
     filter: File,
     below_top: Vec<PathBuf>,
     git_settings: OwnedFd,
@@ -191,7 +195,8 @@ impl Sandbox {
         // On a nearly full disk no command of the run is started, but the run is.
         let ready = CommandLimits { free_space: 0, ..limits };
         let git_settings = protected::in_memory(arguments::GIT_SETTINGS)?;
-        let sandbox = Self { programs, workspace, scratch, filter, below_top, git_settings, network, limits: ready };
+        let sandbox =
+            Self { programs, workspace, scratch, files: None, filter, below_top, git_settings, network, limits: ready };
         // Fails now, not at the first command, if a path cannot be protected.
         drop((TopPlaces::hold(&sandbox.workspace)?, NestedPlaces::hold(&sandbox.workspace, &sandbox.below_top)?));
         // This command changes no file. Without protected paths, bubblewrap mounts nothing in the command's own files,
@@ -207,6 +212,20 @@ impl Sandbox {
             (_, CommandEnd::Finished(status)) if status.success() => Ok(Self { limits, ..sandbox }),
             (said, _) => Err(SandboxError::Refused(said.text().trim().to_owned())),
         }
+    }
+
+    /// The same sandbox, whose commands also see the files that the run was given, and cannot change them.
+    ///
+    /// # Errors
+    /// They cannot be opened.
+    pub(crate) fn with_files(self, files: &Workspace) -> Result<Self, SandboxError> {
+        // Where the working directory itself is there, it stays what commands see.
+        if self.workspace.path().starts_with(FILES_PATH) {
+            return Ok(self);
+        }
+        let opened = files.open_directory(Path::new(FILES_NAME), LinkPolicy::Refused);
+        let files = opened.map_err(|error| SandboxError::Io(std::io::Error::other(error)))?;
+        Ok(Self { files: Some(files), ..self })
     }
 
     /// Runs a command in a fresh shell in the working directory. When this returns, every process that it started has
@@ -269,6 +288,7 @@ impl Sandbox {
         let parts = SandboxParts {
             at: self.workspace.path(),
             working_directory: self.workspace.root(),
+            files: self.files.as_ref().map(AsFd::as_fd),
             tmp: self.scratch.handle(),
             way: self.scratch.way(),
             folders: &below.folders,

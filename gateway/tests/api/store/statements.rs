@@ -6,6 +6,7 @@ use std::time::Duration;
 use deskgate_gateway::store::accounts::Account;
 use deskgate_gateway::store::activity::Owner;
 use deskgate_gateway::store::applications::{ApplicationQuery, NewKey, NewSecret};
+use deskgate_gateway::store::artifacts::HeldAttempt;
 use deskgate_gateway::store::attempts::{AttemptUpdate, Claims, ServiceRoom};
 use deskgate_gateway::store::certificates::{CertificateScope, NewCertificate};
 use deskgate_gateway::store::device_lists::DeviceRunQuery;
@@ -19,11 +20,12 @@ use deskgate_gateway::store::webhooks::WebhookCreation;
 use deskgate_program::tasks::Tasks;
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::{RefusedCode, SessionRefusal};
+use deskgate_protocol::file::{Artifact, ArtifactState};
 use deskgate_protocol::identity::PublicKey;
 use deskgate_protocol::invitation::InvitationToken;
 use deskgate_protocol::management::{AskedBy, PublishEndpoint, ReceiptOutcome, RecordKind, Scope};
 use deskgate_protocol::{
-    ApplicationId, ConversationId, EndpointId, FileId, HookId, JournalId, KeyId, ReceiptId, RunId, VERSION,
+    ApplicationId, ArtifactId, ConversationId, EndpointId, FileId, HookId, JournalId, KeyId, ReceiptId, RunId, VERSION,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -118,8 +120,19 @@ async fn files(test_store: &TestStore) {
     assert_eq!(store.file_of_request(sha256).await.expect("file_of_request").expect("there").0.size, 5);
     assert_eq!(store.files(app_id, "anna", &[file_id]).await.expect("files").len(), 1);
     assert_eq!(store.files_of_caller(app_id, "anna", None, 5).await.expect("files_of_caller").entries.len(), 1);
-    let of_run = store.file_of_run(device.device_id, RunId::new(), 1, file_id).await.expect("file_of_run");
-    assert_eq!(of_run, None);
+    let held = HeldAttempt { device_id: device.device_id, run_id: RunId::new(), attempt: 1 };
+    assert_eq!(store.file_of_run(&held, file_id).await.expect("file_of_run"), None);
+    let artifact = Artifact {
+        artifact_id: ArtifactId::new(),
+        name: "a".to_owned(),
+        media_type: "text/plain".to_owned(),
+        description: None,
+        size: 5,
+        sha256,
+        state: ArtifactState::Stored,
+    };
+    assert!(store.artifact_place(&held, artifact.artifact_id).await.expect("artifact_place").is_none());
+    assert!(!store.add_artifact(&held, &artifact).await.expect("add_artifact"));
     assert_eq!(store.delete_file(app_id, "karl", file_id).await.expect("delete_file"), FileDeletion::NoFile);
     assert_eq!(store.delete_due_files().await.expect("delete_due_files"), 1);
     store.begin_object(&other, &quotas).await.expect("begin_object").expect("room");
@@ -151,7 +164,15 @@ async fn every_statement_is_understood_by_the_database() {
         "objects::release_abandoned",
     ]);
     done(&["objects::due", "objects::forget", "objects::stored_bytes", "files::create", "files::of_request"]);
-    done(&["files::files", "files::of_caller", "files::delete", "files::of_run", "files::delete_due"]);
+    done(&[
+        "files::files",
+        "files::of_caller",
+        "files::delete",
+        "files::of_run",
+        "files::delete_due",
+        "artifacts::place",
+        "artifacts::add",
+    ]);
     store.gateway_id().await.expect("gateway_id");
     store.add_control_token(digest).await.expect("add_control_token");
     store.add_control_token(Sha256Digest::of(b"y")).await.expect("add_control_token");

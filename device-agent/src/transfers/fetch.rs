@@ -1,0 +1,205 @@
+//! Files come to their run, before it begins to work.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+
+use deskgate_protocol::canonical::Sha256Digest;
+use deskgate_protocol::file::{InputFile, MAX_FILE_BYTES, MAX_RUN_FILE_BYTES, MAX_RUN_FILES, check_file_name};
+use deskgate_protocol::transfer::{TransferRefusalCode, TransferReply, TransferRequest, TransferTicket};
+use sha2::{Digest, Sha256};
+
+use super::{HeldAttempt, Retries, RunFolder, Transfers};
+use crate::link::LinkError;
+use crate::link::transfers::TransferStream;
+
+/// How often a file is fetched whose bytes have another digest than the offer says.
+const MAX_DIGEST_TRIES: u32 = 3;
+
+/// Why the files of a run cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FetchError {
+    /// The list of files is none, or is larger than any may be.
+    #[error("the list of files cannot be used: {0}")]
+    List(String),
+    /// One of them cannot be had.
+    #[error("{name} {why}")]
+    File {
+        /// Its name.
+        name: String,
+        /// Why, as the rest of a sentence.
+        why: String,
+    },
+    /// There is no place for them.
+    #[error("there is no room for them on the device")]
+    NoRoom,
+    /// The attempt is not this device's any more.
+    #[error("the run is not this device's any more")]
+    Revoked,
+}
+
+/// What came of asking for a file.
+enum Fetched {
+    /// All of it is there.
+    Whole,
+    /// The stream broke, or the gateway cannot give it now.
+    Again,
+    /// The ticket is not valid any more.
+    TicketInvalid,
+}
+
+impl Transfers {
+    /// Fetches the files of a run into a folder of their own. Waits for the line as long as that takes: drop the future to give up.
+    ///
+    /// # Errors
+    /// They cannot be had. Nothing is left of them.
+    pub async fn fetch(&self, held: HeldAttempt, files: &[InputFile]) -> Result<RunFolder, FetchError> {
+        check(files)?;
+        let (own_folder, bytes) = (self.own_folder.clone(), files.iter().map(|file| file.size).sum());
+        let made = blocking(move || RunFolder::make(&own_folder, held, bytes)).await;
+        let folder = made.map_err(|error| no_room(held, &error))?;
+        let mut retries = Retries::default();
+        let mut open = None;
+        for file in files {
+            let mut tries = 0;
+            loop {
+                let (stream, ticket) = match &mut open {
+                    Some(open) => open,
+                    none => none.insert(self.open(held, &mut retries).await.ok_or(FetchError::Revoked)?),
+                };
+                match fetch_one(stream, ticket, &folder, file).await? {
+                    Fetched::Whole => {
+                        retries.reset();
+                        if has_digest(&folder, file).await? {
+                            break;
+                        }
+                        tries += 1;
+                        tracing::warn!(run_id = %held.run_id, tries, "the bytes of a file have another digest");
+                        if tries == MAX_DIGEST_TRIES {
+                            return Err(of(file, "came with other bytes than its digest names"));
+                        }
+                    }
+                    Fetched::TicketInvalid => open = None,
+                    Fetched::Again => {
+                        open = None;
+                        retries.wait().await;
+                    }
+                }
+            }
+        }
+        let names: Vec<_> = files.iter().map(|file| file.name.clone()).collect();
+        let closed = blocking(move || {
+            folder.close(&names.iter().map(String::as_str).collect::<Vec<_>>())?;
+            Ok(folder)
+        });
+        closed.await.map_err(|error| no_room(held, &error))
+    }
+}
+
+/// What the gateway says of the files is data from a gateway.
+fn check(files: &[InputFile]) -> Result<(), FetchError> {
+    let list = |why: &str| FetchError::List(why.to_owned());
+    if files.len() > MAX_RUN_FILES {
+        return Err(list("there are too many"));
+    }
+    if files.iter().any(|file| file.size > MAX_FILE_BYTES)
+        || files.iter().map(|file| file.size).sum::<u64>() > MAX_RUN_FILE_BYTES
+    {
+        return Err(list("they are too large"));
+    }
+    for (place, file) in files.iter().enumerate() {
+        check_file_name(&file.name).map_err(FetchError::List)?;
+        if files[..place].iter().any(|other| other.name.to_lowercase() == file.name.to_lowercase()) {
+            return Err(list("two have the same name"));
+        }
+    }
+    Ok(())
+}
+
+/// Asks for what is missing of a file, and writes it down.
+async fn fetch_one(
+    stream: &mut TransferStream,
+    ticket: &TransferTicket,
+    folder: &RunFolder,
+    file: &InputFile,
+) -> Result<Fetched, FetchError> {
+    let failed = |error: io::Error| of(file, &format!("cannot be written: {error}"));
+    let mut target = folder.open(&file.name).map_err(failed)?;
+    let mut offset = target.seek(SeekFrom::End(0)).map_err(failed)?;
+    let request = TransferRequest::Get { ticket: ticket.clone(), file_id: file.file_id, offset };
+    let length = match stream.ask(&request).await {
+        Ok(TransferReply::Sending { bytes }) if offset.checked_add(bytes) == Some(file.size) => bytes,
+        Ok(TransferReply::Sending { .. }) => return Err(of(file, "has another size than the offer says")),
+        Ok(TransferReply::Refused { code, message }) => return refused(file, code, &message),
+        Ok(_) => return Ok(Fetched::Again),
+        Err(error) => return Ok(again(file, &error)),
+    };
+    let end = offset + length;
+    while offset < end {
+        let bytes = match stream.bytes().await {
+            Ok(bytes) if offset + bytes.len() as u64 <= end => bytes,
+            Ok(_) => return Ok(Fetched::Again),
+            Err(error) => return Ok(again(file, &error)),
+        };
+        offset += bytes.len() as u64;
+        let writing = blocking(move || {
+            target.write_all(&bytes)?;
+            Ok(target)
+        });
+        target = writing.await.map_err(failed)?;
+    }
+    Ok(Fetched::Whole)
+}
+
+fn again(file: &InputFile, error: &LinkError) -> Fetched {
+    tracing::debug!(file_id = %file.file_id, %error, "a file broke off");
+    Fetched::Again
+}
+
+fn refused(file: &InputFile, code: TransferRefusalCode, message: &str) -> Result<Fetched, FetchError> {
+    tracing::info!(file_id = %file.file_id, ?code, message, "a file was refused");
+    match code {
+        TransferRefusalCode::TicketInvalid => Ok(Fetched::TicketInvalid),
+        code if code.is_passing() => Ok(Fetched::Again),
+        TransferRefusalCode::Stale => Err(FetchError::Revoked),
+        _ => Err(of(file, "is not at the gateway any more")),
+    }
+}
+
+/// Whether the bytes are those of the offer. Others are removed.
+async fn has_digest(folder: &RunFolder, file: &InputFile) -> Result<bool, FetchError> {
+    let failed = |error: io::Error| of(file, &format!("cannot be read: {error}"));
+    let (mut source, expected) = (folder.open(&file.name).map_err(failed)?, file.sha256);
+    let read = blocking(move || {
+        let is_expected = digest(&mut source)? == expected;
+        if !is_expected {
+            source.set_len(0)?;
+        }
+        Ok(is_expected)
+    });
+    read.await.map_err(failed)
+}
+
+fn digest(source: &mut File) -> io::Result<Sha256Digest> {
+    source.rewind()?;
+    let (mut hash, mut buffer) = (Sha256::new(), vec![0; 256 * 1024]);
+    loop {
+        match source.read(&mut buffer)? {
+            0 => return Ok(Sha256Digest(hash.finalize().into())),
+            length => hash.update(&buffer[..length]),
+        }
+    }
+}
+
+fn of(file: &InputFile, why: &str) -> FetchError {
+    FetchError::File { name: file.name.clone(), why: why.to_owned() }
+}
+
+fn no_room(held: HeldAttempt, error: &io::Error) -> FetchError {
+    tracing::warn!(run_id = %held.run_id, %error, "there is no place for the files of a run");
+    FetchError::NoRoom
+}
+
+/// Does what may wait for the disk.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
+}

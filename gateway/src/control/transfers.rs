@@ -1,0 +1,149 @@
+//! One transfer stream: what a device asks on it, one thing after the other, and the bytes.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use deskgate_protocol::frame;
+use deskgate_protocol::transfer::{MAX_PIECE_BYTES, TransferRefusalCode, TransferReply, TransferRequest};
+use futures_util::{SinkExt, StreamExt, TryStreamExt};
+use tokio::time::timeout;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+
+use super::service::ControlService;
+use super::wire::BoxedControlStream;
+use crate::domain::transfers::{AnnouncedArtifact, ArtifactUpload, FileBytes, TransferRefusal};
+
+/// How long a stream may lie idle between two requests.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long one message may take to come or to go.
+const STALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Bytes of the largest request; an artifact's description has up to 4,000.
+const MAX_REQUEST_BYTES: usize = 16 * 1024;
+/// Transfer streams that one gateway serves at once.
+pub const MAX_TRANSFER_STREAMS: usize = 256;
+
+type TransferSocket = WebSocketStream<BoxedControlStream>;
+
+/// Why a stream ends.
+enum StreamEnd {
+    /// The device closed it, or it broke or stalled.
+    Gone,
+    /// The device said what it does not say here.
+    Violation(&'static str),
+}
+
+/// Serves a stream to its end.
+pub(super) async fn serve(service: &ControlService, mut socket: TransferSocket) {
+    let Ok(_place) = service.transfer_streams.try_acquire() else {
+        let message = "the gateway serves as many transfers as it can".to_owned();
+        let _ = send(&mut socket, &TransferReply::Refused { code: TransferRefusalCode::Busy, message }).await;
+        return;
+    };
+    let served = async {
+        loop {
+            one(service, &mut socket).await?;
+        }
+    };
+    match service.stop.run_until_cancelled(served).await {
+        Some(Err(StreamEnd::Violation(what))) => tracing::warn!(what, "a transfer stream was cut"),
+        Some(Ok(())) | Some(Err(StreamEnd::Gone)) | None => {}
+    }
+    let _ = timeout(Duration::from_secs(1), socket.close(None)).await;
+}
+
+/// Serves one request.
+async fn one(service: &ControlService, socket: &mut TransferSocket) -> Result<(), StreamEnd> {
+    let request = match next(socket, IDLE_TIMEOUT).await? {
+        Message::Text(text) if text.len() <= MAX_REQUEST_BYTES => text,
+        _ => return Err(StreamEnd::Violation("a request that is none")),
+    };
+    let request = frame::decode(&request).map_err(|_| StreamEnd::Violation("a request that is none"))?;
+    let transfers = &service.transfers;
+    let done = match request {
+        TransferRequest::Get { ticket, file_id, offset } => match transfers.get(&ticket, file_id, offset).await {
+            Ok(file) => return give(socket, file).await,
+            Err(refused) => Err(refused),
+        },
+        TransferRequest::Put { ticket, artifact } => match transfers.put(&ticket, artifact).await {
+            Ok(AnnouncedArtifact::Stored) => Ok(()),
+            Ok(AnnouncedArtifact::Upload(upload)) => take(socket, upload).await?,
+            Err(refused) => Err(refused),
+        },
+        TransferRequest::Missing { ticket, artifact } => transfers.note_missing(&ticket, artifact).await,
+    };
+    let reply = match done {
+        Ok(()) => TransferReply::Done,
+        Err(TransferRefusal { code, message }) => {
+            tracing::info!(?code, message, "a transfer was refused");
+            TransferReply::Refused { code, message }
+        }
+    };
+    send(socket, &reply).await
+}
+
+/// Sends the bytes of a file. If they cannot all be read, the stream ends: the device asks again for what it lacks, and is told why.
+async fn give(socket: &mut TransferSocket, file: FileBytes) -> Result<(), StreamEnd> {
+    send(socket, &TransferReply::Sending { bytes: file.length }).await?;
+    let mut bytes = file.bytes;
+    loop {
+        let mut piece = match bytes.try_next().await {
+            Ok(Some(piece)) => piece,
+            Ok(None) => return Ok(()),
+            Err(error) => {
+                tracing::error!(%error, "a file broke off");
+                return Err(StreamEnd::Gone);
+            }
+        };
+        while !piece.is_empty() {
+            let part = piece.split_to(piece.len().min(MAX_PIECE_BYTES));
+            write(socket, Message::Binary(part)).await?;
+        }
+    }
+}
+
+/// Takes the bytes of an artifact.
+async fn take(
+    socket: &mut TransferSocket,
+    mut upload: Box<ArtifactUpload>,
+) -> Result<Result<(), TransferRefusal>, StreamEnd> {
+    send(socket, &TransferReply::SendFrom { offset: upload.offset() }).await?;
+    while upload.missing() > 0 {
+        let piece: Bytes = match next(socket, STALL_TIMEOUT).await {
+            Ok(Message::Binary(piece)) if piece.len() <= MAX_PIECE_BYTES => piece,
+            Ok(_) => return Err(StreamEnd::Violation("something else than the bytes of an artifact")),
+            Err(end) => {
+                // What came so far is kept, so that the device goes on there.
+                upload.leave().await;
+                return Err(end);
+            }
+        };
+        if let Err(refused) = upload.write(piece).await {
+            return Ok(Err(refused));
+        }
+    }
+    Ok(upload.finish().await)
+}
+
+/// The next message with content.
+async fn next(socket: &mut TransferSocket, time: Duration) -> Result<Message, StreamEnd> {
+    loop {
+        match timeout(time, socket.next()).await {
+            Ok(Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_)))) => {}
+            Ok(Some(Ok(Message::Close(_)) | Err(_)) | None) | Err(_) => return Err(StreamEnd::Gone),
+            Ok(Some(Ok(message))) => return Ok(message),
+        }
+    }
+}
+
+async fn send(socket: &mut TransferSocket, reply: &TransferReply) -> Result<(), StreamEnd> {
+    let text = frame::encode(reply).map_err(|_| StreamEnd::Gone)?;
+    write(socket, Message::text(text)).await
+}
+
+async fn write(socket: &mut TransferSocket, message: Message) -> Result<(), StreamEnd> {
+    match timeout(STALL_TIMEOUT, socket.send(message)).await {
+        Ok(Ok(())) => Ok(()),
+        _ => Err(StreamEnd::Gone),
+    }
+}
