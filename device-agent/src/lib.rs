@@ -355,6 +355,12 @@ impl Agent {
             let (accounts, store) = (self.accounts.clone(), self.store.clone());
             let servers = self.servers.clone();
             let (transfers, tickets) = Transfers::new(handle.clone(), self.home.path().to_owned());
+            let (unsettled, artifacts) = (transfers.unsettled(), self.store.artifacts());
+            transfers.recover(&artifacts).await?;
+            let _sending = spawn_restarting("artifacts", {
+                let transfers = transfers.clone();
+                move || transfers.clone().send(artifacts.clone())
+            });
             let execute: ExecuteFn = Arc::new(move |job, reports, stop| {
                 let (accounts, servers, transfers) = (accounts.clone(), servers.clone(), transfers.clone());
                 Box::pin(executor::execute(job, accounts, servers, transfers, store.clone(), reports, stop))
@@ -367,8 +373,11 @@ impl Agent {
                 dispatcher::DispatcherConfig { slots, ..Default::default() },
             )
             .await?;
-            let dispatched =
-                tasks::or_broken("dispatcher", self.broken.clone(), dispatcher.with_tickets(tickets).run());
+            let dispatched = tasks::or_broken(
+                "dispatcher",
+                self.broken.clone(),
+                dispatcher.with_transfers(tickets, unsettled).run(),
+            );
             let mut running = AbortOnDropHandle::new(tokio::spawn(dispatched));
             let (shown, kept_awake) = watch::channel(AwakeStatus::NotNeeded);
             self.active_connections.send_replace(Some(ActiveConnection {

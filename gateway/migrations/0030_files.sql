@@ -31,7 +31,7 @@ CREATE TABLE files (
     name        text        NOT NULL,
     media_type  text        NOT NULL,
     created_at  timestamptz NOT NULL DEFAULT now(),
-    -- When it is deleted unless a run has it; infinity once it was due and a run had it.
+    -- When it is deleted unless a run has it; then it is looked at again later.
     expires_at  timestamptz NOT NULL,
     -- The request that uploaded it, if it had an Idempotency-Key.
     identity    bytea       UNIQUE,

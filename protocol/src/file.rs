@@ -135,6 +135,9 @@ pub fn is_media_type(text: &str) -> bool {
         && essence.split_once('/').is_some_and(|(kind, subtype)| is_token(kind) && is_token(subtype))
 }
 
+/// Bytes of what counts as an extension, with its dot.
+const MAX_EXTENSION_BYTES: usize = 20;
+
 /// A name that none of `taken` has: `report.pdf`, `report (2).pdf`. Names that differ in case only count as the same, because
 /// some file systems know no difference.
 pub fn unique_name<'a>(name: &'a str, taken: impl Fn(&str) -> bool) -> Cow<'a, str> {
@@ -142,7 +145,7 @@ pub fn unique_name<'a>(name: &'a str, taken: impl Fn(&str) -> bool) -> Cow<'a, s
         return Cow::Borrowed(name);
     }
     let (stem, extension) = match name.rfind('.') {
-        Some(dot) if dot > 0 => name.split_at(dot),
+        Some(dot) if dot > 0 && name.len() - dot <= MAX_EXTENSION_BYTES => name.split_at(dot),
         _ => (name, ""),
     };
     for number in 2.. {
@@ -193,5 +196,7 @@ mod tests {
         let long = "ä".repeat(MAX_FILE_NAME_BYTES / 2);
         let other = unique_name(&long, |name| name == long);
         assert!(other.len() <= MAX_FILE_NAME_BYTES && other.ends_with(" (2)") && check_file_name(&other).is_ok());
+        let odd = format!("a.{}", "x".repeat(MAX_FILE_NAME_BYTES - 2));
+        assert_eq!(check_file_name(&unique_name(&odd, |name| name == odd)), Ok(()));
     }
 }

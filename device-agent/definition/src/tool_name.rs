@@ -19,11 +19,14 @@ pub enum ToolName {
     Bash,
     /// Reads a page of a public host.
     Fetch,
+    /// Hands a file out to the application.
+    Deliver,
 }
 
 impl ToolName {
     /// Every tool.
-    pub const ALL: [Self; 7] = [Self::Read, Self::Grep, Self::Glob, Self::Edit, Self::Write, Self::Bash, Self::Fetch];
+    pub const ALL: [Self; 8] =
+        [Self::Read, Self::Grep, Self::Glob, Self::Edit, Self::Write, Self::Bash, Self::Fetch, Self::Deliver];
 
     /// The tools for the files of the working directory: the default of a new service.
     pub const WORKSPACE_TOOLS: [Self; 5] = [Self::Read, Self::Grep, Self::Glob, Self::Edit, Self::Write];
@@ -38,13 +41,15 @@ impl ToolName {
             Self::Write => "Write",
             Self::Bash => "Bash",
             Self::Fetch => "Fetch",
+            Self::Deliver => "Deliver",
         }
     }
 
-    /// Whether the tool can change something. Fetch cannot: all that it does outside is to tell a host a URL.
+    /// Whether the tool can change something on this computer. Fetch cannot: all that it does outside is to tell a host a URL. Nor
+    /// can Deliver: what it hands out stays as it is.
     pub const fn writes(self) -> bool {
         match self {
-            Self::Read | Self::Grep | Self::Glob | Self::Fetch => false,
+            Self::Read | Self::Grep | Self::Glob | Self::Fetch | Self::Deliver => false,
             Self::Edit | Self::Write | Self::Bash => true,
         }
     }
@@ -66,5 +71,5 @@ impl std::str::FromStr for ToolName {
 
 /// The text names no tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a tool; tools are Read, Grep, Glob, Edit, Write, Bash and Fetch")]
+#[error("not a tool; tools are Read, Grep, Glob, Edit, Write, Bash, Fetch and Deliver")]
 pub struct UnknownTool;

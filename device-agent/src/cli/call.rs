@@ -29,6 +29,13 @@ pub(super) fn planned(plan: &Plan, arguments: &Value) -> String {
             text += "its words, as far as they can be told apart\n";
             words.iter().for_each(|word| text += &format!("  | [{}]\n", line(word)));
         }
+        PlanPreview::Delivery { name, media_type, size, sha256, text: beginning } => {
+            text +=
+                &format!("hands out {} to the application: {size} bytes, {media_type}, sha256 {sha256}\n", line(name));
+            if let Some(beginning) = beginning {
+                text += &block(beginning, "  | ");
+            }
+        }
         PlanPreview::Page { url } => text += &format!("gets the page\n{}", block(url, "  | ")),
     }
     text += "exact arguments\n";

@@ -53,7 +53,7 @@ use tracing::{debug, info, warn};
 
 use crate::executor::{Job, Progress};
 use crate::services::CallError;
-use crate::transfers::TicketRequest;
+use crate::transfers::{TicketRequest, UnsettledCounts};
 use backpressure::Backpressure;
 use calls::PendingCalls;
 use gathered::GatheredFrames;
@@ -126,6 +126,8 @@ pub struct Dispatcher<L: Link> {
     unfinished_orders: BTreeMap<OperationId, Order>,
     calls: PendingCalls,
     tickets: PendingTickets,
+    /// The artifacts that are still to be sent.
+    unsettled: Option<watch::Receiver<UnsettledCounts>>,
     commands: mpsc::Receiver<Command>,
 
     /// Slots declared in this session that the gateway has not used.
@@ -177,6 +179,7 @@ enum DispatcherEvent {
     Line(LineEvent),
     Command(Command),
     TicketAsked(TicketRequest),
+    ArtifactSettled,
     Reported(RunId, Progress),
     Ended(Result<(tokio::task::Id, Outcome), JoinError>),
     TimeCame,
@@ -228,6 +231,7 @@ impl<L: Link> Dispatcher<L> {
             unfinished_orders: BTreeMap::new(),
             calls: PendingCalls::default(),
             tickets: PendingTickets::default(),
+            unsettled: None,
             commands,
             credit: 0,
             places: Places::new(store.services().publications()),
@@ -261,10 +265,14 @@ impl<L: Link> Dispatcher<L> {
         ))
     }
 
-    /// The same, which gets the tickets that transfers ask for.
+    /// The same, which gets the tickets that transfers ask for, and sends the end of a run when none of its artifacts is left to send.
     #[must_use]
-    pub fn with_tickets(self, requests: mpsc::Receiver<TicketRequest>) -> Self {
-        Self { tickets: PendingTickets::of(requests), ..self }
+    pub fn with_transfers(
+        self,
+        requests: mpsc::Receiver<TicketRequest>,
+        unsettled: watch::Receiver<UnsettledCounts>,
+    ) -> Self {
+        Self { tickets: PendingTickets::of(requests), unsettled: Some(unsettled), ..self }
     }
 
     /// Works until it is stopped. Dropping the future aborts every execution, which then counts as cut off, as after a
@@ -291,11 +299,12 @@ impl<L: Link> Dispatcher<L> {
         let declare_at = self.declare_at.filter(|_| self.line.has_room());
         let again = [self.retry_at, self.withheld.until(), declare_at, Some(self.sweep_at)].into_iter().flatten();
         let again = again.chain(self.runs.values().filter_map(|run| run.stage.ends())).min();
-        let Self { line, commands, executions, runs, window, tickets, .. } = self;
+        let Self { line, commands, executions, runs, window, tickets, unsettled, .. } = self;
         tokio::select! {
             news = line.next() => DispatcherEvent::Line(news),
             Some(command) = commands.recv() => DispatcherEvent::Command(command),
             request = tickets.next() => DispatcherEvent::TicketAsked(request),
+            () = changed(unsettled) => DispatcherEvent::ArtifactSettled,
             (run_id, report) = executions::next_report(runs, *window) => DispatcherEvent::Reported(run_id, report),
             Some(ended) = executions.join_next_with_id() => DispatcherEvent::Ended(ended),
             () = sleep_until(again) => DispatcherEvent::TimeCame,
@@ -328,11 +337,15 @@ impl<L: Link> Dispatcher<L> {
                 let _ = answer.send(self.reconcile(run_id, finding, &who).await);
             }
             DispatcherEvent::TicketAsked(request) => {
-                // One that is asked for while there is no line is asked for with the next session.
-                if let Some(frame) = self.tickets.add(request) {
+                let held = self.runs.get(&request.run_id).is_some_and(|run| run.attempt == request.attempt);
+                // Dropped, it tells that the attempt is not this device's. One that is asked for while there is no line is asked for
+                // with the next session.
+                if held && let Some(frame) = self.tickets.add(request) {
                     self.line.send(frame);
                 }
             }
+            // What can be sent now is sent in any case.
+            DispatcherEvent::ArtifactSettled => {}
             DispatcherEvent::Reported(run_id, report) => {
                 self.note_report(run_id, report).await;
                 for _ in 1..MAX_GATHERED {
@@ -491,6 +504,16 @@ impl<L: Link> Dispatcher<L> {
 
     fn retry_soon(&mut self) {
         self.retry_at.get_or_insert_with(|| Instant::now() + JOURNAL_RETRY_INTERVAL);
+    }
+}
+
+async fn changed(unsettled: &mut Option<watch::Receiver<UnsettledCounts>>) {
+    let changed = match unsettled {
+        Some(unsettled) => unsettled.changed().await.is_ok(),
+        None => false,
+    };
+    if !changed {
+        std::future::pending().await
     }
 }
 

@@ -61,6 +61,7 @@ impl<L: Link> Dispatcher<L> {
             }
             if let RunStage::Ended { outcome, receipt, journalled: true, sent: sent @ false } = &mut run.stage
                 && run.log.all_sent()
+                && !self.unsettled.as_ref().is_some_and(|unsettled| unsettled.borrow().contains_key(&run_id))
                 && self.line.has_room()
             {
                 *sent = true;

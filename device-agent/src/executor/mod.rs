@@ -6,6 +6,7 @@
 //! | `drive` | performs the effects and reports their results |
 //! | `recorder` | records steps before they happen, and asks people |
 //! | `delta_buffer` | collects the assistant's text, so that it is sent in few frames |
+//! | `outbox` | what it hands out |
 //! | `outcome` | the outcomes, in words for callers, within the size limit |
 //! | `prompt` | the system prompt, and the caller's text |
 //!
@@ -15,6 +16,7 @@
 
 mod delta_buffer;
 mod drive;
+mod outbox;
 mod outcome;
 mod prompt;
 mod recorder;
@@ -46,6 +48,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use drive::RunClock;
+use outbox::RunOutbox;
 use recorder::RunRecorder;
 
 use crate::transfers::{HeldAttempt, RunFolder, Transfers};
@@ -115,7 +118,9 @@ pub async fn execute(
     tracing::debug!(%run_id, attempt, "run starts");
     let prepared = async {
         let files = fetch(&job, &transfers, &store, clock, &stop).await?;
-        let folders = OwnFolders { own: transfers.own_folder().to_owned(), files };
+        let held = HeldAttempt { run_id, attempt };
+        let outbox = RunOutbox { transfers: transfers.clone(), artifacts: store.artifacts(), held };
+        let folders = OwnFolders { own: transfers.own_folder().to_owned(), files, outbox };
         let mut prepared = prepare(&job, accounts, folders, &store, clock, &reports, &stop).await?;
         let tools = connect(&job, &servers, &prepared, clock, &reports, &stop).await?;
         prepared.toolbox.add(tools);
@@ -286,10 +291,11 @@ async fn fetch(
     }
 }
 
-/// The agent's own folder, and the one in it with the files that the run was given.
+/// The agent's own folder, the one in it with the files that the run was given, and the one for what it hands out.
 struct OwnFolders {
     own: PathBuf,
     files: Option<RunFolder>,
+    outbox: RunOutbox,
 }
 
 /// Opens the run's resources. Folder and assistant need file work and may hang on a dead network mount: such a thread
@@ -297,7 +303,7 @@ struct OwnFolders {
 async fn prepare(
     job: &Job,
     accounts: Providers,
-    OwnFolders { own, files }: OwnFolders,
+    OwnFolders { own, files, outbox }: OwnFolders,
     store: &Store,
     clock: RunClock,
     reports: &mpsc::Sender<Progress>,
@@ -340,7 +346,8 @@ async fn prepare(
             files: files.as_ref().map(RunFolder::path),
         };
         let reads = assistant.facts().reads;
-        let opened = Toolbox::open_under(&rules, &definition.tools, &definition.skills, reads, options);
+        let opened =
+            Toolbox::open_under(&rules, &definition.tools, &definition.skills, reads, Some(Arc::new(outbox)), options);
         let toolbox = opened.map_err(|error| {
             tracing::warn!(%run_id, %error, "the tools of the run cannot be had");
             match error {

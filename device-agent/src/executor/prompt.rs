@@ -85,6 +85,13 @@ pub(super) fn system(definition: &Definition, surroundings: &Surroundings) -> Ar
         }
         false => "",
     };
+    let delivers = match tools.contains(&ToolName::Deliver) {
+        true => {
+            "\n\nThe tool Deliver hands a file out to the application, as a part of your answer. Name such files in the answer. Hand out \
+             nothing that the task does not ask for."
+        }
+        false => "",
+    };
     let asks = match asking.is_empty() {
         true => String::new(),
         false => format!(
@@ -152,7 +159,7 @@ pub(super) fn system(definition: &Definition, surroundings: &Surroundings) -> Ar
          \n\
          Today is {today}. The computer runs {platform}.\n\
          \n\
-         {place}{files}{web}{asks}{denies}{skills}{servers}\n\
+         {place}{files}{web}{delivers}{asks}{denies}{skills}{servers}\n\
          \n\
          Nobody can answer questions while you work. {result}{most}\n"
     )

@@ -154,10 +154,11 @@ impl RunRecorder {
             tracing::error!(%error, "the budgets cannot be read; the run ends");
             TurnEvent::NotWritten
         })?;
-        let room = |status: &BudgetStatus| {
-            status.budget.room(&status.spent, &call).ok_or(TurnEvent::BudgetReached(status.scope))
-        };
-        budgets.iter().map(room).try_fold(u64::MAX, |least, room| Ok(least.min(room?)))
+        let mut least = u64::MAX;
+        for BudgetStatus { budget, spent, scope } in &budgets {
+            least = least.min(budget.room(spent, &call).ok_or(TurnEvent::BudgetReached(*scope))?);
+        }
+        Ok(least)
     }
 
     /// Counts what model calls used up. If that cannot be written, only the owner knows less.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use deskgate_protocol::frame;
 use deskgate_protocol::transfer::{MAX_PIECE_BYTES, TRANSFERS_PATH, TransferReply, TransferRequest};
+use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
@@ -21,7 +22,12 @@ const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// An open stream. Dropping it closes the connection.
-pub struct TransferStream(ControlSocket);
+pub struct TransferStream {
+    outgoing: SplitSink<ControlSocket, Message>,
+    incoming: SplitStream<ControlSocket>,
+    /// What came while something was sent.
+    early: Option<Message>,
+}
 
 impl LinkHandle {
     /// Opens a stream by the route in force.
@@ -41,7 +47,8 @@ impl LinkHandle {
                 timeout(handshake::HANDSHAKE_TIMEOUT, upgraded).await.map_err(late)??
             }
         };
-        Ok(TransferStream(socket))
+        let (outgoing, incoming) = socket.split();
+        Ok(TransferStream { outgoing, incoming, early: None })
     }
 }
 
@@ -86,25 +93,46 @@ impl TransferStream {
         self.write(Message::Binary(bytes)).await
     }
 
+    /// Writes a message, and reads meanwhile: a connection that ended is told to its reader alone.
     async fn write(&mut self, message: Message) -> Result<(), LinkError> {
-        match timeout(STALL_TIMEOUT, self.0.send(message)).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(LinkError::Lost(error.to_string())),
-            Err(_) => Err(LinkError::Lost("it takes no bytes".to_owned())),
+        let Self { outgoing, incoming, early } = self;
+        let ended = async {
+            loop {
+                match read(incoming).await {
+                    Ok(message) if early.is_none() => *early = Some(message),
+                    Ok(_) => return LinkError::NotAGateway("it sent what nobody asked for".to_owned()),
+                    Err(error) => return error,
+                }
+            }
+        };
+        tokio::select! {
+            written = timeout(STALL_TIMEOUT, outgoing.send(message)) => match written {
+                Ok(written) => written.map_err(|error| LinkError::Lost(error.to_string())),
+                Err(_) => Err(LinkError::Lost("it takes no bytes".to_owned())),
+            },
+            error = ended => Err(error),
         }
     }
 
     async fn next(&mut self, time: Duration) -> Result<Message, LinkError> {
-        loop {
-            match timeout(time, self.0.next()).await {
-                Err(_) => return Err(LinkError::Lost("it sends nothing".to_owned())),
-                Ok(None | Some(Ok(Message::Close(_)))) => {
-                    return Err(LinkError::Lost("it closed the stream".to_owned()));
-                }
-                Ok(Some(Err(error))) => return Err(LinkError::Lost(error.to_string())),
-                Ok(Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_)))) => {}
-                Ok(Some(Ok(message))) => return Ok(message),
-            }
+        match self.early.take() {
+            Some(message) => Ok(message),
+            None => match timeout(time, read(&mut self.incoming)).await {
+                Ok(message) => message,
+                Err(_) => Err(LinkError::Lost("it sends nothing".to_owned())),
+            },
+        }
+    }
+}
+
+/// The next message with content.
+async fn read(incoming: &mut SplitStream<ControlSocket>) -> Result<Message, LinkError> {
+    loop {
+        match incoming.next().await {
+            None | Some(Ok(Message::Close(_))) => return Err(LinkError::Lost("it closed the stream".to_owned())),
+            Some(Err(error)) => return Err(LinkError::Lost(error.to_string())),
+            Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
+            Some(Ok(message)) => return Ok(message),
         }
     }
 }

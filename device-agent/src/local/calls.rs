@@ -36,6 +36,7 @@ impl TypedRequest for ListCalls {
             let shown = match call.plan.as_ref().map(|plan| &plan.shown) {
                 Some(PlanPreview::Change { diff, .. }) => diff.len(),
                 Some(PlanPreview::Command { command, .. }) => 2 * command.len(),
+                Some(PlanPreview::Delivery { text, .. }) => text.as_ref().map_or(0, String::len),
                 _ => 0,
             };
             left = left.saturating_sub(2 * LISTED_PART_BYTES + shown);

@@ -18,6 +18,8 @@ pub(super) enum CallPreview {
     Command { command: String, words: Vec<String> },
     /// It gets a page.
     Page(String),
+    /// It hands a file out: its name, what else is known of it, and how it begins if it is text.
+    Delivery { name: String, about: String, text: Option<String> },
     /// Only its arguments can be shown.
     Arguments(String),
     /// It is not kept any more.
@@ -34,6 +36,11 @@ impl CallPreview {
                 words: words.iter().map(|word| visible::line(word)).collect(),
             },
             (Some(PlanPreview::Page { url }), _) => Self::Page(visible::line(url)),
+            (Some(PlanPreview::Delivery { name, media_type, size, sha256, text }), _) => Self::Delivery {
+                name: visible::line(name),
+                about: format!("{size} bytes, {}, sha256 {sha256}", visible::line(media_type)),
+                text: text.as_ref().map(|text| visible::block(text, "")),
+            },
             (_, Some(arguments)) => {
                 let json: Option<serde_json::Value> = serde_json::from_str(arguments).ok();
                 let pretty = json.and_then(|json| serde_json::to_string_pretty(&json).ok());
@@ -72,6 +79,10 @@ impl CallPreview {
                 let (url, is_cut) = beginning(url);
                 (Self::Page(url), is_cut)
             }
+            Self::Delivery { name, about, text } => {
+                let (text, is_cut) = text.map(beginning).map_or((None, false), |(text, is_cut)| (Some(text), is_cut));
+                (Self::Delivery { name, about, text }, is_cut)
+            }
             Self::Arguments(arguments) => {
                 let (arguments, is_cut) = beginning(arguments);
                 (Self::Arguments(arguments), is_cut)
@@ -101,6 +112,9 @@ impl CallPreview {
                 html_bytes(command) + words.iter().map(|word| html_bytes(word) + 30).sum::<usize>()
             }
             Self::Page(text) | Self::Arguments(text) => html_bytes(text),
+            Self::Delivery { name, about, text } => {
+                html_bytes(name) + about.len() + text.as_deref().map_or(0, html_bytes)
+            }
             Self::Gone => 0,
         }
     }

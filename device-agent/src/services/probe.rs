@@ -72,7 +72,7 @@ pub async fn try_tool(tool: ToolName, directory: &Path, own: &Path) -> Result<St
                 None => return Ok("the folder has no file at its top to try it on".to_owned()),
             }
         }
-        ToolName::Edit | ToolName::Write | ToolName::Bash | ToolName::Fetch => {
+        ToolName::Edit | ToolName::Write | ToolName::Bash | ToolName::Fetch | ToolName::Deliver => {
             return Err(format!("{tool} is tried in another way"));
         }
     };

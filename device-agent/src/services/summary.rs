@@ -29,6 +29,11 @@ pub fn summary(definition: &Definition, application: &str) -> Vec<String> {
         let line = "It may get pages of public hosts on the Internet. Each URL tells its host something.";
         lines.push(line.to_owned());
     }
+    if has(ToolName::Deliver) {
+        let line =
+            "It may hand files of that folder out to the application, each with your approval unless a rule allows it.";
+        lines.push(line.to_owned());
+    }
     if let Some(servers) = names(definition.mcp.iter().map(|server| server.name.as_str())) {
         lines.push(format!("It may call the tools of {servers}, which are elsewhere."));
     }

@@ -8,7 +8,7 @@ use deskgate_protocol::file::{InputFile, MAX_FILE_BYTES, MAX_RUN_FILE_BYTES, MAX
 use deskgate_protocol::transfer::{TransferRefusalCode, TransferReply, TransferRequest, TransferTicket};
 use sha2::{Digest, Sha256};
 
-use super::{HeldAttempt, Retries, RunFolder, Transfers};
+use super::{HeldAttempt, Retries, RunFolder, Transfers, blocking};
 use crate::link::LinkError;
 use crate::link::transfers::TransferStream;
 
@@ -41,10 +41,8 @@ pub enum FetchError {
 enum Fetched {
     /// All of it is there.
     Whole,
-    /// The stream broke, or the gateway cannot give it now.
+    /// The stream broke, the ticket is not valid any more, or the gateway cannot give it now.
     Again,
-    /// The ticket is not valid any more.
-    TicketInvalid,
 }
 
 impl Transfers {
@@ -54,8 +52,9 @@ impl Transfers {
     /// They cannot be had. Nothing is left of them.
     pub async fn fetch(&self, held: HeldAttempt, files: &[InputFile]) -> Result<RunFolder, FetchError> {
         check(files)?;
-        let (own_folder, bytes) = (self.own_folder.clone(), files.iter().map(|file| file.size).sum());
-        let made = blocking(move || RunFolder::make(&own_folder, held, bytes)).await;
+        let own_folder = self.own_folder.clone();
+        let sizes: Vec<_> = files.iter().map(|file| (file.name.clone(), file.size)).collect();
+        let made = blocking(move || RunFolder::make(&own_folder, held, &sizes)).await;
         let folder = made.map_err(|error| no_room(held, &error))?;
         let mut retries = Retries::default();
         let mut open = None;
@@ -78,7 +77,6 @@ impl Transfers {
                             return Err(of(file, "came with other bytes than its digest names"));
                         }
                     }
-                    Fetched::TicketInvalid => open = None,
                     Fetched::Again => {
                         open = None;
                         retries.wait().await;
@@ -158,7 +156,6 @@ fn again(file: &InputFile, error: &LinkError) -> Fetched {
 fn refused(file: &InputFile, code: TransferRefusalCode, message: &str) -> Result<Fetched, FetchError> {
     tracing::info!(file_id = %file.file_id, ?code, message, "a file was refused");
     match code {
-        TransferRefusalCode::TicketInvalid => Ok(Fetched::TicketInvalid),
         code if code.is_passing() => Ok(Fetched::Again),
         TransferRefusalCode::Stale => Err(FetchError::Revoked),
         _ => Err(of(file, "is not at the gateway any more")),
@@ -197,9 +194,4 @@ fn of(file: &InputFile, why: &str) -> FetchError {
 fn no_room(held: HeldAttempt, error: &io::Error) -> FetchError {
     tracing::warn!(run_id = %held.run_id, %error, "there is no place for the files of a run");
     FetchError::NoRoom
-}
-
-/// Does what may wait for the disk.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
-    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
 }

@@ -11,8 +11,11 @@ use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use deskgate_definition::tool::FILES_NAME;
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
 
 use super::HeldAttempt;
 
@@ -26,11 +29,15 @@ const JOURNAL_ROOM_BYTES: u64 = 64 << 20;
 pub struct RunFolder(PathBuf);
 
 impl RunFolder {
-    /// Makes an empty one, if `bytes` fit on its disk.
+    /// Makes one with room for these files on its disk, by their names and sizes.
     ///
     /// # Errors
     /// It cannot be made, or there is no room.
-    pub fn make(own_folder: &Path, held: HeldAttempt, bytes: u64) -> io::Result<Self> {
+    pub fn make(own_folder: &Path, held: HeldAttempt, files: &[(String, u64)]) -> io::Result<Self> {
+        /// Runs that begin together must not all count on the same room.
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = files.iter().map(|(_, size)| *size).fold(0, u64::saturating_add);
         let all = own_folder.join(ALL_NAME);
         let make = |folder: &Path, recursive| DirBuilder::new().mode(0o700).recursive(recursive).create(folder);
         make(&all, true)?;
@@ -39,13 +46,20 @@ impl RunFolder {
             return Err(io::ErrorKind::StorageFull.into());
         }
         let folder = all.join(format!("{}-{}", held.run_id, held.attempt));
-        match std::fs::remove_dir_all(&folder) {
+        match remove(&folder) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
         make(&folder, false)?;
         let folder = Self(folder);
         make(&folder.files(), false)?;
+        for (name, size) in files.iter().filter(|(_, size)| *size > 0) {
+            match fallocate(folder.open(name)?, FallocateFlags::KEEP_SIZE, 0, *size) {
+                // The file system cannot set room aside.
+                Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
         Ok(folder)
     }
 
@@ -117,7 +131,7 @@ mod tests {
         let own = tempfile::tempdir().expect("a folder");
         let held = HeldAttempt { run_id: RunId::new(), attempt: 1 };
         for is_killed in [false, true] {
-            let folder = RunFolder::make(own.path(), held, 5).expect("made");
+            let folder = RunFolder::make(own.path(), held, &[("a".to_owned(), 5)]).expect("made");
             folder.open("a").expect("opened").write_all(b"bytes").expect("written");
             folder.close(&["a"]).expect("closed");
             let file = folder.path().join("@files/a");
@@ -130,7 +144,7 @@ mod tests {
         }
         remove_left(own.path()).expect("removed");
         assert_eq!(std::fs::read_dir(own.path().join("files")).expect("there").count(), 0);
-        let full = RunFolder::make(own.path(), held, u64::MAX / 2).expect_err("no disk has that");
+        let full = RunFolder::make(own.path(), held, &[("a".to_owned(), u64::MAX / 2)]).expect_err("no disk has that");
         assert_eq!(full.kind(), io::ErrorKind::StorageFull);
     }
 }

@@ -3,6 +3,7 @@
 //! | file | part |
 //! |---|---|
 //! | `fetch` | files, before their run begins to work |
+//! | `send` | artifacts, until the gateway has them |
 //! | [`folder`] | where they lie while the run is executed |
 //!
 //! The gateway's word counts for nothing but what is done again: a file is used only when its bytes have the digest that stood in
@@ -13,19 +14,22 @@
 
 mod fetch;
 pub mod folder;
+mod send;
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use deskgate_protocol::ids::RunId;
 use deskgate_protocol::transfer::TransferTicket;
 use rand::RngExt;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::link::LinkHandle;
 use crate::link::transfers::TransferStream;
 pub use fetch::FetchError;
 pub use folder::RunFolder;
+pub use send::UnsettledCounts;
 
 /// How many tickets may be asked for at once.
 const TICKET_QUEUE_LEN: usize = 64;
@@ -61,13 +65,14 @@ pub struct Transfers {
     tickets: mpsc::Sender<TicketRequest>,
     /// The agent's own folder.
     own_folder: PathBuf,
+    unsettled: watch::Sender<UnsettledCounts>,
 }
 
 impl Transfers {
     /// Transfers over this link, and the tickets that they ask for.
     pub fn new(link: LinkHandle, own_folder: PathBuf) -> (Self, mpsc::Receiver<TicketRequest>) {
         let (tickets, requests) = mpsc::channel(TICKET_QUEUE_LEN);
-        (Self { link, tickets, own_folder }, requests)
+        (Self { link, tickets, own_folder, unsettled: watch::Sender::default() }, requests)
     }
 
     /// Over a line that leads nowhere, in a folder that is not there.
@@ -102,6 +107,11 @@ impl Transfers {
             }
         }
     }
+}
+
+/// Does what may wait for the disk.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
 }
 
 /// The waits between tries.

@@ -5,6 +5,7 @@
 //! gateway. The file is locked: two agents can never share a journal.
 
 pub mod approvals;
+pub mod artifacts;
 pub mod audit;
 pub mod budgets;
 pub mod calls;
@@ -42,6 +43,7 @@ use rusqlite::Transaction;
 use tokio::sync::watch;
 
 pub use approvals::Approvals;
+pub use artifacts::Artifacts;
 pub use audit::Audit;
 pub use error::Error;
 pub use journal::Journal;
@@ -106,6 +108,11 @@ impl Store {
     /// The approval requests.
     pub fn approvals(&self) -> Approvals {
         Approvals::new(self.clone())
+    }
+
+    /// What runs handed out.
+    pub fn artifacts(&self) -> Artifacts {
+        Artifacts::new(self.clone())
     }
 
     /// The audit of requests, decisions and calls.

@@ -355,6 +355,23 @@ INSERT INTO service_version_with_drafts (endpoint_id, version, digest, definitio
 DROP TABLE service_version;
 ALTER TABLE service_version_with_drafts RENAME TO service_version;
 ",
+    "
+-- What runs handed out. The copies lie in the agent's folder until they are sent.
+CREATE TABLE artifact (
+    artifact_id  TEXT NOT NULL PRIMARY KEY,
+    run_id       TEXT NOT NULL,
+    attempt      INTEGER NOT NULL,
+    name         TEXT NOT NULL,
+    media_type   TEXT NOT NULL,
+    description  TEXT,
+    size         INTEGER NOT NULL,
+    sha256       TEXT NOT NULL,
+    state        TEXT NOT NULL CHECK (state IN ('pending', 'stored', 'missing')),
+    kept_from    INTEGER NOT NULL
+) STRICT;
+CREATE INDEX artifact_by_run ON artifact (run_id, artifact_id);
+CREATE INDEX artifact_pending ON artifact (artifact_id) WHERE state = 'pending';
+",
 ];
 
 /// Checks, without a change, that the file has this program's schema.

@@ -12,13 +12,14 @@
 //! |---|---|
 //! | `deskgate_definition::tool` | the contract of a tool |
 //! | [`toolbox`] | the known tools, and those of one run |
-//! | `read`, `grep`, `glob`, `edit`, `write`, `bash`, [`fetch`], `skill` | one file or folder for each tool |
+//! | `read`, `grep`, `glob`, `edit`, `write`, `bash`, [`fetch`], [`deliver`], `skill` | one file or folder for each tool |
 //! | `reader`, `writer`, `blocking` | code shared by tools that read, tools that write, and both |
 //! | [`engine`] | files by handle: resolving paths, protected paths, walking, searching, replacing |
 //! | [`sandbox`] | confined commands |
 
 mod bash;
 pub mod blocking;
+pub mod deliver;
 mod edit;
 pub mod engine;
 pub mod fetch;

@@ -11,13 +11,14 @@ use futures_util::future::BoxFuture;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use crate::deliver::Outbox;
 use crate::engine::access::AccessError;
 use crate::engine::places::{self, Places};
 use crate::engine::seen_files::SeenFiles;
 use crate::engine::workspace::{Workspace, WorkspaceError, WorkspaceOptions};
 use crate::sandbox::{CommandLimits, Sandbox, SandboxError};
 use crate::writer::JournalRoom;
-use crate::{bash, edit, fetch, glob, grep, read, skill, write};
+use crate::{bash, deliver, edit, fetch, glob, grep, read, skill, write};
 
 /// Why a run's tools cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -42,10 +43,11 @@ impl Toolbox {
     /// # Errors
     /// The working directory or the sandbox cannot be used.
     pub fn open(names: &[ToolName], skills: &[Skill], options: WorkspaceOptions<'_>) -> Result<Self, ToolboxError> {
-        Self::open_under(&Rulebook::default(), names, skills, ModelReads::Text, options)
+        Self::open_under(&Rulebook::default(), names, skills, ModelReads::Text, None, options)
     }
 
-    /// The same for a service with rules, whose model reads so much: paths that the rules deny are hidden from the tools.
+    /// The same for a service with rules, whose model reads so much: paths that the rules deny are hidden from the tools. What it
+    /// hands out goes to `outbox`.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -54,6 +56,7 @@ impl Toolbox {
         names: &[ToolName],
         skills: &[Skill],
         reads: ModelReads,
+        outbox: Option<Arc<dyn Outbox>>,
         options: WorkspaceOptions<'_>,
     ) -> Result<Self, ToolboxError> {
         let skills = (!skills.is_empty()).then(|| -> Box<dyn Tool> { Box::new(skill::SkillTool::new(skills)) });
@@ -70,7 +73,7 @@ impl Toolbox {
         let room = Arc::new(JournalRoom::of(options.own_folder));
         let seen_by = |name: &ToolName| match (name, rules.hidden_from(name.as_str())) {
             // A tool that changes a file is judged by its path, which no link can exchange.
-            (ToolName::Read | ToolName::Grep | ToolName::Glob, hidden) if !hidden.is_empty() => {
+            (ToolName::Read | ToolName::Grep | ToolName::Glob | ToolName::Deliver, hidden) if !hidden.is_empty() => {
                 workspace.with_hidden(hidden).map(Arc::new)
             }
             _ => Ok(Arc::clone(&workspace)),
@@ -94,6 +97,7 @@ impl Toolbox {
                     Box::new(bash::BashTool::new(sandbox, options.network))
                 }
                 ToolName::Fetch => Box::new(fetch::FetchTool::new()),
+                ToolName::Deliver => Box::new(deliver::DeliverTool::new(workspace, known, outbox.clone())),
             })
         };
         let own = only_files.into_iter().chain(skills).map(Ok);

@@ -16,7 +16,7 @@
 //! | `orders` | control operations on their way to the device |
 //! | `events` | a device's events of a run, as they are stored |
 //! | `recorder` | the device's reports, written in their order and acknowledged |
-//! | [`transfers`] | one stream with the bytes of files and artifacts |
+//! | `transfers` | one stream with the bytes of files and artifacts |
 //! | `progress` | how much of each run the device has reported |
 //! | `recalls` | after a restore: which runs the device never had |
 //! | `management` | the desktop's own requests |
@@ -41,6 +41,6 @@ pub mod renewals;
 pub mod service;
 mod session;
 pub mod socket;
-pub mod transfers;
+mod transfers;
 mod upgrade;
 mod wire;

@@ -60,8 +60,6 @@ pub struct ControlService {
     pub invited: Arc<Semaphore>,
     /// Gives and takes the bytes of runs.
     pub transfers: TransferService,
-    /// Places for transfer streams.
-    pub transfer_streams: Arc<Semaphore>,
     /// Cancelled when the gateway stops.
     pub stop: CancellationToken,
 }

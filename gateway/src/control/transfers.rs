@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use deskgate_protocol::frame;
-use deskgate_protocol::transfer::{MAX_PIECE_BYTES, TransferRefusalCode, TransferReply, TransferRequest};
+use deskgate_protocol::transfer::{MAX_PIECE_BYTES, TransferReply, TransferRequest};
 use futures_util::{SinkExt, StreamExt, TryStreamExt};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 
 use super::service::ControlService;
 use super::wire::BoxedControlStream;
+use crate::domain::files::MAX_UPLOAD_DURATION;
 use crate::domain::transfers::{AnnouncedArtifact, ArtifactUpload, FileBytes, TransferRefusal};
 
 /// How long a stream may lie idle between two requests.
@@ -20,9 +21,6 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of the largest request; an artifact's description has up to 4,000.
 const MAX_REQUEST_BYTES: usize = 16 * 1024;
-/// Transfer streams that one gateway serves at once.
-pub const MAX_TRANSFER_STREAMS: usize = 256;
-
 type TransferSocket = WebSocketStream<BoxedControlStream>;
 
 /// Why a stream ends.
@@ -35,11 +33,6 @@ enum StreamEnd {
 
 /// Serves a stream to its end.
 pub(super) async fn serve(service: &ControlService, mut socket: TransferSocket) {
-    let Ok(_place) = service.transfer_streams.try_acquire() else {
-        let message = "the gateway serves as many transfers as it can".to_owned();
-        let _ = send(&mut socket, &TransferReply::Refused { code: TransferRefusalCode::Busy, message }).await;
-        return;
-    };
     let served = async {
         loop {
             one(service, &mut socket).await?;
@@ -108,8 +101,10 @@ async fn take(
     mut upload: Box<ArtifactUpload>,
 ) -> Result<Result<(), TransferRefusal>, StreamEnd> {
     send(socket, &TransferReply::SendFrom { offset: upload.offset() }).await?;
+    let until = Instant::now() + MAX_UPLOAD_DURATION;
     while upload.missing() > 0 {
-        let piece: Bytes = match next(socket, STALL_TIMEOUT).await {
+        let time = STALL_TIMEOUT.min(until.saturating_duration_since(Instant::now()));
+        let piece: Bytes = match next(socket, time).await {
             Ok(Message::Binary(piece)) if piece.len() <= MAX_PIECE_BYTES => piece,
             Ok(_) => return Err(StreamEnd::Violation("something else than the bytes of an artifact")),
             Err(end) => {
@@ -127,8 +122,9 @@ async fn take(
 
 /// The next message with content.
 async fn next(socket: &mut TransferSocket, time: Duration) -> Result<Message, StreamEnd> {
+    let until = Instant::now() + time;
     loop {
-        match timeout(time, socket.next()).await {
+        match timeout_at(until, socket.next()).await {
             Ok(Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_)))) => {}
             Ok(Some(Ok(Message::Close(_)) | Err(_)) | None) | Err(_) => return Err(StreamEnd::Gone),
             Ok(Some(Ok(message))) => return Ok(message),

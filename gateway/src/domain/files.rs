@@ -3,6 +3,7 @@
 //! An upload is announced in the database before its first byte is stored, and is a file only when all are: what breaks off is
 //! deleted by upkeep, and nobody has ever seen it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,6 +12,7 @@ use deskgate_protocol::file::{
     File, InputFile, MAX_FILE_BYTES, MAX_RUN_FILE_BYTES, MAX_RUN_FILES, check_file_name, is_media_type, unique_name,
 };
 use deskgate_protocol::{FileId, KeyId};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use unicode_normalization::UnicodeNormalization;
 
 use super::access::Caller;
@@ -26,6 +28,9 @@ use crate::store::{Page, PagePosition, Store};
 /// How long a file is kept that no run has.
 pub const UNUSED_FILE_TTL: Duration = Duration::from_secs(24 * 3600);
 
+/// Uploads that may be under way at once on one gateway, of all keys: each takes the memory of two chunks.
+const MAX_UPLOADS: usize = 64;
+
 /// Uploads, reads and deletes callers' files.
 #[derive(Clone)]
 pub struct FileService {
@@ -33,6 +38,7 @@ pub struct FileService {
     storage: ObjectStorage,
     quotas: StorageQuotas,
     uploads: Quota<KeyId>,
+    places: Arc<Semaphore>,
 }
 
 /// A file that a caller is about to upload.
@@ -62,7 +68,13 @@ pub struct UploadedFile {
 impl FileService {
     /// Keeps bytes in `storage`, and takes so many uploads of one key at once.
     pub fn new(store: Store, storage: ObjectStorage, quotas: StorageQuotas, uploads_per_key: usize) -> Self {
-        Self { store, storage, quotas, uploads: Quota::new(uploads_per_key) }
+        Self {
+            store,
+            storage,
+            quotas,
+            uploads: Quota::new(uploads_per_key),
+            places: Arc::new(Semaphore::new(MAX_UPLOADS)),
+        }
     }
 
     /// Announces an upload of a caller with `files:write`.
@@ -86,7 +98,11 @@ impl FileService {
             return Err(Refusal::RateLimited);
         }
         let too_many = Refusal::TooManyUploads { limit: self.uploads.limit() };
-        let permit = self.uploads.acquire(caller.key_id()).ok_or(too_many)?;
+        let (permit, place) =
+            match (self.uploads.acquire(caller.key_id()), Arc::clone(&self.places).try_acquire_owned()) {
+                (Some(permit), Ok(place)) => (permit, place),
+                _ => return Err(too_many),
+            };
         let file_id = FileId::new();
         let size = request.size.unwrap_or(MAX_FILE_BYTES);
         let object = NewObject { object_id: file_id.uuid(), app_id: caller.app_id(), from: None, size };
@@ -99,7 +115,7 @@ impl FileService {
             request: UploadRequest { name, ..request },
             writer,
             reserved,
-            _permit: permit,
+            _permits: (permit, place),
         })
     }
 
@@ -140,7 +156,7 @@ pub struct Upload {
     request: UploadRequest,
     writer: ObjectWriter,
     reserved: ReservedObject,
-    _permit: QuotaPermit<KeyId>,
+    _permits: (QuotaPermit<KeyId>, OwnedSemaphorePermit),
 }
 
 impl Upload {
@@ -162,7 +178,7 @@ impl Upload {
     /// to another file. [`Refusal::StorageUnavailable`]: the bytes cannot be stored. [`Refusal::StoreUnavailable`] or
     /// [`Refusal::Internal`]: the database does not answer, or refuses the statement.
     pub async fn finish(self, caller: &Caller) -> Result<UploadedFile, Refusal> {
-        let Self { service, request, writer, mut reserved, _permit } = self;
+        let Self { service, request, writer, mut reserved, _permits } = self;
         let UploadRequest { name, media_type, sha256: announced, idempotency_key, .. } = request;
         let ObjectDigest { size, sha256 } = writer.finish().await?;
         if announced.is_some_and(|announced| announced != sha256) {
@@ -186,10 +202,10 @@ impl Upload {
             fingerprint,
             ttl: UNUSED_FILE_TTL,
         };
-        let created = service.store.create_file(&file).await;
-        match created {
+        // From here on it may be a file, whether this is told or cut off. If it is none, it is deleted as abandoned.
+        reserved.is_kept = true;
+        match service.store.create_file(&file).await {
             Ok(FileCreation::Created(file)) => {
-                reserved.is_kept = true;
                 tracing::info!(file_id = %file.file_id, app_id = %caller.app_id(), size, "file uploaded");
                 Ok(UploadedFile { file, replayed: false })
             }
@@ -200,11 +216,7 @@ impl Upload {
                 Err(Refusal::IdempotencyKeyReused { existing: PriorResult::File(file.file_id) })
             }
             Ok(FileCreation::Abandoned) => Err(Refusal::StoreUnavailable),
-            Err(error) => {
-                // It may be a file all the same, and its caller asks again: then it is deleted unused.
-                reserved.is_kept = true;
-                Err(error.into())
-            }
+            Err(error) => Err(error.into()),
         }
     }
 }
@@ -231,7 +243,7 @@ impl Drop for ReservedObject {
         // Outside of a runtime nothing is served. Upkeep finds what is left.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
-                if let Err(error) = store.release_object(file_id.uuid()).await {
+                if let Err(error) = store.release_object(file_id.uuid(), None).await {
                     tracing::debug!(%error, %file_id, "an upload that broke off is left to upkeep");
                 }
             });

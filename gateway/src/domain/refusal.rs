@@ -136,7 +136,7 @@ pub enum Refusal {
     DigestMismatch,
     /// Too many uploads of a key are under way.
     #[error(
-        "This key has {limit} uploads under way, as many as it may. Nothing was read; try again when one is answered."
+        "This key has {limit} uploads under way, as many as it may, or this gateway has as many as it can. Nothing was read; try again when one is answered."
     )]
     TooManyUploads {
         /// How many may be under way.

@@ -3,6 +3,7 @@
 //! A ticket says who a device is and what it executes; whether that still holds is read from the database each time. So a
 //! ticket of another run, of an attempt that is over, or of a device that was removed opens nothing.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine;
@@ -15,6 +16,7 @@ use deskgate_protocol::service::MAX_DESCRIPTION_CHARS;
 use deskgate_protocol::transfer::{TICKET_TTL, TransferRefusalCode, TransferTicket};
 use deskgate_protocol::{ArtifactId, DeviceId, FileId, RunId};
 use futures_util::stream::BoxStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use uuid::Uuid;
 
 use super::quota::{Quota, QuotaPermit};
@@ -28,6 +30,9 @@ use crate::store::{self, Store};
 const TICKET_CONTEXT: &str = "a transfer";
 /// Transfers of one device that may be under way at once on one gateway.
 const MAX_TRANSFERS_PER_DEVICE: usize = 8;
+
+/// Transfers that may be under way at once on one gateway: each that comes takes the memory of two chunks.
+const MAX_TRANSFERS: usize = 64;
 
 /// Why a transfer is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -72,7 +77,14 @@ pub struct TransferService {
     cipher: DataCipher,
     quotas: StorageQuotas,
     under_way: Quota<DeviceId>,
+    places: Arc<Semaphore>,
     uploads: Quota<ArtifactId>,
+}
+
+/// A place among the transfers that are under way.
+struct TransferPermit {
+    _of_device: QuotaPermit<DeviceId>,
+    _place: OwnedSemaphorePermit,
 }
 
 /// The bytes of a file that are to be sent.
@@ -81,7 +93,7 @@ pub struct FileBytes {
     pub length: u64,
     /// The bytes.
     pub bytes: BoxStream<'static, Result<Bytes, StorageError>>,
-    _permit: QuotaPermit<DeviceId>,
+    _permit: TransferPermit,
 }
 
 /// What becomes of an artifact that is announced.
@@ -96,7 +108,8 @@ impl TransferService {
     /// Keeps bytes in `storage`; tickets are valid on every replica with the same key.
     pub fn new(store: Store, storage: ObjectStorage, cipher: DataCipher, quotas: StorageQuotas) -> Self {
         let (under_way, uploads) = (Quota::new(MAX_TRANSFERS_PER_DEVICE), Quota::new(1));
-        Self { store, storage, cipher, quotas, under_way, uploads }
+        let places = Arc::new(Semaphore::new(MAX_TRANSFERS));
+        Self { store, storage, cipher, quotas, under_way, places, uploads }
     }
 
     /// A ticket for what the device says that it executes.
@@ -132,9 +145,11 @@ impl TransferService {
         })
     }
 
-    fn permit(&self, held: &HeldAttempt) -> Result<QuotaPermit<DeviceId>, TransferRefusal> {
-        let busy = || refused(TransferRefusalCode::Busy, "the device has too many transfers under way");
-        self.under_way.acquire(held.device_id).ok_or_else(busy)
+    fn permit(&self, held: &HeldAttempt) -> Result<TransferPermit, TransferRefusal> {
+        match (self.under_way.acquire(held.device_id), Arc::clone(&self.places).try_acquire_owned()) {
+            (Some(of_device), Ok(place)) => Ok(TransferPermit { _of_device: of_device, _place: place }),
+            _ => Err(refused(TransferRefusalCode::Busy, "too many transfers are under way")),
+        }
     }
 
     /// The bytes of a file of the run, from `offset` on.
@@ -168,12 +183,15 @@ impl TransferService {
         let upload = self.uploads.acquire(artifact.artifact_id).ok_or_else(busy)?;
         let Some(place) = self.place(&held, &artifact).await? else { return Ok(AnnouncedArtifact::Stored) };
         let object_id = artifact.artifact_id.uuid();
-        let writer = match place.is_begun {
-            true => {
+        let writer = match place.begun {
+            Some(size) if size != artifact.size => {
+                return Err(refused(TransferRefusalCode::Invalid, "it was announced with another size"));
+            }
+            Some(_) => {
                 let chunks = self.storage.stored_chunks(object_id).await?.min(artifact.size / CHUNK_BYTES as u64);
                 self.storage.resume(object_id, chunks).await?
             }
-            false => {
+            None => {
                 let from = Some((held.device_id, held.run_id));
                 let object = NewObject { object_id, app_id: place.app_id, from, size: artifact.size };
                 let full =
@@ -193,11 +211,12 @@ impl TransferService {
     /// Why not.
     pub async fn note_missing(&self, ticket: &TransferTicket, artifact: Artifact) -> Result<(), TransferRefusal> {
         let held = self.held(ticket)?;
+        let _permit = self.permit(&held)?;
         if self.place(&held, &artifact).await?.is_some() {
             let artifact = Artifact { state: ArtifactState::Missing, ..artifact };
             self.store.add_artifact(&held, &artifact).await?;
             // What was begun of it.
-            self.store.release_object(artifact.artifact_id.uuid()).await?;
+            self.store.release_object(artifact.artifact_id.uuid(), Some(held.run_id)).await?;
         }
         Ok(())
     }
@@ -243,7 +262,7 @@ pub struct ArtifactUpload {
     held: HeldAttempt,
     artifact: Artifact,
     writer: ObjectWriter,
-    _permits: (QuotaPermit<DeviceId>, QuotaPermit<ArtifactId>),
+    _permits: (TransferPermit, QuotaPermit<ArtifactId>),
 }
 
 impl ArtifactUpload {
@@ -277,7 +296,7 @@ impl ArtifactUpload {
         let object_id = artifact.artifact_id.uuid();
         let ObjectDigest { size, sha256 } = writer.finish().await?;
         if size != artifact.size || sha256 != artifact.sha256 {
-            service.store.release_object(object_id).await?;
+            service.store.release_object(object_id, Some(held.run_id)).await?;
             return Err(refused(TransferRefusalCode::DigestMismatch, "other bytes came than the digest names"));
         }
         let artifact = Artifact { state: ArtifactState::Stored, ..artifact };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use deskgate_protocol::file::{Artifact, UNKNOWN_MEDIA_TYPE};
 use deskgate_protocol::management::Scope;
@@ -37,6 +37,7 @@ refusals!(
         ("run_id" = RunId, Path, description = "The run."),
         ("artifact_id" = ArtifactId, Path, description = "The artifact, as the run's record names it."),
         ("Range" = Option<String>, Header, description = "One range of bytes, as `bytes=1000-`."),
+        ("If-None-Match" = Option<String>, Header, description = "The `ETag` of what was read before."),
         ("If-Range" = Option<String>, Header, description = "The `ETag` of what was read before: another file is sent whole."),
     ),
     responses(
@@ -58,6 +59,7 @@ refusals!(
             content_type = "application/octet-stream",
             headers(("Content-Range" = String, description = "Which part it is.")),
         ),
+        (status = 304, description = "The file is the one that `If-None-Match` names."),
         DownloadRefusals,
     ),
 )]
@@ -65,6 +67,7 @@ pub(super) async fn download(
     State(api): State<Arc<Api>>,
     authenticated: AuthenticatedRequest,
     path: Result<Path<(String, String)>, PathRejection>,
+    method: Method,
     headers: HeaderMap,
 ) -> Result<Response, Error> {
     let caller = authenticated.authorise(Scope::RunsRead)?;
@@ -74,7 +77,13 @@ pub(super) async fn download(
     let (run_id, artifact_id): (RunId, ArtifactId) = (identifier(run_id)?, identifier(artifact_id)?);
     let artifact = api.artifacts.find(&caller, run_id, artifact_id).await?;
     let etag = format!("\"{}\"", artifact.sha256);
+    if headers.get_all(header::IF_NONE_MATCH).iter().any(|sent| names(sent, &etag)) {
+        let headers = [(header::ETAG, HeaderValue::from_str(&etag).expect("hexadecimal digits in quotes"))];
+        return Ok((StatusCode::NOT_MODIFIED, headers).into_response());
+    }
     let range = match headers.get(header::IF_RANGE) {
+        // A range is defined for GET only.
+        _ if method != Method::GET => ByteRange::Whole,
         Some(sent) if sent.as_bytes() != etag.as_bytes() => ByteRange::Whole,
         _ => byte_range(&headers, artifact.size),
     };
@@ -83,8 +92,11 @@ pub(super) async fn download(
         ByteRange::Part { first, last } => (StatusCode::PARTIAL_CONTENT, first, last - first + 1),
         ByteRange::Beyond => return Err(Error::range_not_satisfiable(artifact.size)),
     };
-    let bytes = api.artifacts.read(&artifact, first, length).await?;
-    let mut response = (status, Body::from_stream(bytes)).into_response();
+    let body = match method {
+        Method::HEAD => Body::empty(),
+        _ => Body::from_stream(api.artifacts.read(&artifact, first, length).await?),
+    };
+    let mut response = (status, body).into_response();
     let answer = response.headers_mut();
     answer.insert(header::CONTENT_LENGTH, length.into());
     answer.insert(header::CONTENT_TYPE, content_type(&artifact));
@@ -100,6 +112,12 @@ pub(super) async fn download(
         answer.insert("content-digest", content_digest_of(&artifact.sha256));
     }
     Ok(response)
+}
+
+/// Whether an If-None-Match names this validator: a list of them, or `*` (RFC 9110, section 13.1.2).
+fn names(sent: &HeaderValue, etag: &str) -> bool {
+    let opaque = |text: &str| text.trim().trim_start_matches("W/") == etag;
+    sent.to_str().is_ok_and(|sent| sent.trim() == "*" || sent.split(',').any(opaque))
 }
 
 /// What a device says the artifact is.

@@ -10,6 +10,9 @@ use deskgate_protocol::file::MAX_FILE_BYTES;
 
 use crate::domain::refusal::{Flaw, PriorResult, Refusal};
 
+/// The member that says how many bytes there are of what a range was asked of. Answers with it have `Content-Range` too.
+const RANGE_SIZE_MEMBER: &str = "size_bytes";
+
 /// A failed request's answer. `request_id` is filled in when the answer is sent.
 #[derive(Clone, Debug)]
 pub struct Error {
@@ -99,7 +102,7 @@ impl Error {
     /// A range that begins behind the end.
     pub fn range_not_satisfiable(size: u64) -> Self {
         let detail = format!("The range begins behind the end: there are {size} bytes.");
-        Self::new(Code::RangeNotSatisfiable, detail).with("size_bytes", size)
+        Self::new(Code::RangeNotSatisfiable, detail).with(RANGE_SIZE_MEMBER, size)
     }
 
     /// A body over the limit.
@@ -272,6 +275,8 @@ pub(super) fn complete(response: &mut Response, request_id: &HeaderValue) {
         "request_id": request_id.to_str().unwrap_or_default(),
         "retryable": facts.retry != RetryAdvice::No,
     });
+    let range_size = error.members.get(RANGE_SIZE_MEMBER);
+    let content_range = range_size.and_then(|size| HeaderValue::from_str(&format!("bytes */{size}")).ok());
     if let Value::Object(members) = &mut document {
         members.extend(error.members);
     }
@@ -289,6 +294,9 @@ pub(super) fn complete(response: &mut Response, request_id: &HeaderValue) {
     }
     if let RetryAdvice::After(seconds) = facts.retry {
         headers.insert(header::RETRY_AFTER, HeaderValue::from_static(seconds));
+    }
+    if let Some(range) = content_range {
+        headers.insert(header::CONTENT_RANGE, range);
     }
     if let Some(coding) = error.coding {
         headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(coding));

@@ -148,6 +148,7 @@ fn content_digest(headers: &HeaderMap) -> Result<Option<Sha256Digest>, Error> {
         for entry in sent.to_str().map_err(|_| wrong())?.split(',') {
             let (algorithm, value) = entry.trim().split_once('=').ok_or_else(wrong)?;
             if algorithm == "sha-256" {
+                let value = value.split(';').next().unwrap_or_default().trim();
                 let value = value.strip_prefix(':').and_then(|rest| rest.strip_suffix(':')).ok_or_else(wrong)?;
                 let bytes = STANDARD.decode(value).map_err(|_| wrong())?;
                 found = Some(Sha256Digest(bytes.try_into().map_err(|_| wrong())?));

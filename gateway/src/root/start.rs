@@ -24,7 +24,6 @@ use crate::control::invited::MAX_INVITED;
 use crate::control::looks;
 use crate::control::renewals::Renewals;
 use crate::control::service::ControlService;
-use crate::control::transfers::MAX_TRANSFER_STREAMS;
 use crate::domain::access::Access;
 use crate::domain::admission::AdmissionService;
 use crate::domain::artifacts::ArtifactService;
@@ -138,7 +137,6 @@ impl Gateway {
             host_keys: ssh.as_ref().map(|(_, keys)| keys.clone()),
             invited: Arc::new(Semaphore::new(MAX_INVITED)),
             transfers: TransferService::new(store.clone(), storage.clone(), cipher.clone(), settings.limits.storage),
-            transfer_streams: Arc::new(Semaphore::new(MAX_TRANSFER_STREAMS)),
             stop: draining.clone(),
         };
         let (queue, turning) = (Heartbeat::default(), Heartbeat::default());

@@ -10,6 +10,7 @@
 //! the memory of two chunks. Objects are never changed and their numbers never used again, so reading, writing and deleting need
 //! no agreement between replicas.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -85,6 +86,8 @@ pub struct ObjectStorage {
     root: Path,
     /// For people.
     place: String,
+    /// The folder, if it is one.
+    folder: Option<PathBuf>,
 }
 
 impl ObjectStorage {
@@ -141,7 +144,8 @@ impl ObjectStorage {
     pub fn read(&self, object_id: Uuid, size: u64, from: u64) -> BoxStream<'static, Result<Bytes, StorageError>> {
         const CHUNK: u64 = CHUNK_BYTES as u64;
         let storage = self.clone();
-        let chunks = from / CHUNK..size.div_ceil(CHUNK).max(from / CHUNK);
+        let first = from / CHUNK;
+        let chunks = first..if from < size { size.div_ceil(CHUNK) } else { first };
         let read = stream::iter(chunks).then(move |number| {
             let (storage, first) = (storage.clone(), from.saturating_sub(number * CHUNK));
             let length = size.saturating_sub(number * CHUNK).min(CHUNK);
@@ -186,6 +190,15 @@ impl ObjectStorage {
             match self.store.delete(&self.key(object_id, number)).await {
                 Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
                 Err(error) => return Err(error.into()),
+            }
+        }
+        if let Some(folder) = &self.folder {
+            // With a chunk that was being written when the program was killed.
+            match tokio::fs::remove_dir_all(folder.join(object_id.simple().to_string())).await {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(StorageError::Unavailable(error.to_string()));
+                }
+                _ => {}
             }
         }
         Ok(())

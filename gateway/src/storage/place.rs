@@ -87,12 +87,17 @@ impl StoragePlace {
                 make_private(path).map_err(failed)?;
                 let folder = LocalFileSystem::new_with_prefix(path);
                 let folder = folder.map_err(|error| failed(std::io::Error::other(error)))?.with_fsync(true);
-                let store: Arc<dyn ObjectStore> = Arc::new(folder.with_automatic_cleanup(true));
-                Ok(ObjectStorage { store, root: Path::default(), place: path.display().to_string() })
+                let store: Arc<dyn ObjectStore> = Arc::new(folder);
+                Ok(ObjectStorage {
+                    store,
+                    root: Path::default(),
+                    place: path.display().to_string(),
+                    folder: Some(path.clone()),
+                })
             }
             Self::Bucket(url) => {
                 let root = Path::from_url_path(url.path()).map_err(|error| InvalidPlace::Bucket(error.to_string()))?;
-                Ok(ObjectStorage { store: bucket(url)?, root, place: url.to_string() })
+                Ok(ObjectStorage { store: bucket(url)?, root, place: url.to_string(), folder: None })
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Artifacts: files that a device's runs hand out. A run's record lists them; their bytes are objects of the same numbers.
 
 use deskgate_protocol::canonical::Sha256Digest;
-use deskgate_protocol::file::{Artifact, ArtifactState};
+use deskgate_protocol::file::{Artifact, ArtifactState, MAX_RUN_ARTIFACTS};
 use deskgate_protocol::run::EventType;
 use deskgate_protocol::{ApplicationId, ArtifactId, DeviceId, EventId, RunId};
 use tokio_postgres::Row;
@@ -37,8 +37,8 @@ pub struct ArtifactPlace {
     pub artifacts: Vec<Artifact>,
     /// Bytes of those of its artifacts that are on their way, except this one.
     pub arriving_bytes: u64,
-    /// Whether this one is on its way.
-    pub is_begun: bool,
+    /// The bytes that were announced of this one, if it is on its way.
+    pub begun: Option<u64>,
 }
 
 impl Store {
@@ -54,7 +54,7 @@ impl Store {
         let sql = "-- artifacts::place
             SELECT r.app_id, r.artifacts, (SELECT coalesce(sum(o.size), 0)::bigint FROM objects o
                     WHERE o.run_id = r.run_id AND o.stored_at IS NULL AND o.released_at IS NULL AND o.object_id <> $4) AS arriving,
-                EXISTS (SELECT FROM objects o WHERE o.object_id = $4 AND o.run_id = r.run_id AND o.stored_at IS NULL
+                (SELECT o.size FROM objects o WHERE o.object_id = $4 AND o.run_id = r.run_id AND o.stored_at IS NULL
                     AND o.released_at IS NULL) AS begun
             FROM runs r JOIN devices d ON d.device_id = r.device_id AND d.revoked_at IS NULL
             WHERE r.run_id = $1 AND r.device_id = $2 AND r.attempt = $3 AND r.started_at IS NOT NULL AND r.finished_at IS NULL";
@@ -65,14 +65,14 @@ impl Store {
                 app_id: row.try_get::<_, uuid::Uuid>("app_id")?.into(),
                 artifacts: json(&row, "artifacts")?.unwrap_or_default(),
                 arriving_bytes: row.try_get::<_, i64>("arriving")?.unsigned_abs(),
-                is_begun: row.try_get("begun")?,
+                begun: row.try_get::<_, Option<i64>>("begun")?.map(i64::unsigned_abs),
             })
         };
         row.map(place).transpose()
     }
 
     /// Lists an artifact in its run's record, with its event; one whose bytes are stored takes its object. False: the device does
-    /// not execute this attempt any more, its bytes count as abandoned, or the run lists it already.
+    /// not execute this attempt any more, its bytes count as abandoned, or the run lists it already or as many as it may.
     ///
     /// # Errors
     /// The database does not answer, or refuses the statement. Whether it is listed is then not known.
@@ -90,6 +90,7 @@ impl Store {
                         SELECT json_array_elements(coalesce(r.artifacts, '[]')) AS a UNION ALL SELECT $8::text::json) every)
                 WHERE r.run_id = $1 AND r.device_id = $2 AND r.attempt = $3 AND r.finished_at IS NULL
                     AND (NOT $7 OR EXISTS (SELECT FROM stored))
+                    AND json_array_length(coalesce(r.artifacts, '[]')) < $12
                     AND NOT EXISTS (SELECT FROM json_array_elements(coalesce(r.artifacts, '[]')) a
                         WHERE a->>'artifact_id' = $9)
                 RETURNING run_id, last_sequence)
@@ -112,6 +113,7 @@ impl Store {
                     &artifact.artifact_id.to_string(),
                     &EventId::new().uuid(),
                     &EventType::ArtifactCreated.as_str(),
+                    &i32::try_from(MAX_RUN_ARTIFACTS).unwrap_or(i32::MAX),
                 ],
             )
             .await?;

@@ -75,7 +75,7 @@ pub struct FileObject {
 }
 
 const FILE_COLUMNS: &str = "f.file_id, f.name, f.media_type, f.created_at, o.size, o.sha256,
-    CASE WHEN isfinite(f.expires_at) AND NOT EXISTS (SELECT FROM run_files h WHERE h.file_id = f.file_id)
+    CASE WHEN NOT EXISTS (SELECT FROM run_files h WHERE h.file_id = f.file_id)
         THEN f.expires_at END AS expires_at";
 
 /// Files that are due in one statement.
@@ -231,7 +231,8 @@ impl Store {
             .transpose()
     }
 
-    /// Deletes files that are due and that no run has; those that one has are due no more. Returns how many were deleted.
+    /// Deletes files that are due and that no run has; those that one has are looked at again in an hour. Returns how many were
+    /// deleted.
     ///
     /// # Errors
     /// The database does not answer, or refuses the statement.
@@ -241,7 +242,7 @@ impl Store {
                 SELECT f.file_id, EXISTS (SELECT FROM run_files h WHERE h.file_id = f.file_id) AS held FROM files f
                 WHERE f.expires_at <= now() ORDER BY f.expires_at LIMIT $1 FOR UPDATE SKIP LOCKED
             ), kept AS (
-                UPDATE files SET expires_at = 'infinity' WHERE file_id IN (SELECT file_id FROM due WHERE held)
+                UPDATE files SET expires_at = now() + interval '1 hour' WHERE file_id IN (SELECT file_id FROM due WHERE held)
             ), gone AS (
                 DELETE FROM files WHERE file_id IN (SELECT file_id FROM due WHERE NOT held) RETURNING file_id
             )
@@ -254,12 +255,10 @@ impl Store {
     }
 }
 
-/// What an end of runs `gone` releases: their hold on files, which are due once no run has them, and their artifacts' bytes.
+/// What an end of runs `gone` releases: their hold on files, which are deleted within the hour once no run has them, and their
+/// artifacts' bytes.
 pub(super) const RELEASE_SQL: &str = "let_go AS (
-        DELETE FROM run_files WHERE run_id IN (SELECT run_id FROM gone) RETURNING file_id
-    ), unheld AS (
-        UPDATE files SET expires_at = least(expires_at, greatest(now(), created_at + interval '1 day'))
-        WHERE file_id IN (SELECT file_id FROM let_go)
+        DELETE FROM run_files WHERE run_id IN (SELECT run_id FROM gone)
     ), released AS (
         UPDATE objects SET released_at = now()
         WHERE run_id IN (SELECT run_id FROM gone) AND released_at IS NULL)";

@@ -69,6 +69,9 @@ pub struct StoredBytes {
 /// How long storing an object may take. Upkeep takes it for abandoned after twice as long.
 pub const MAX_UPLOAD_DURATION: Duration = Duration::from_secs(3600);
 
+/// What an object counts as at least: so many small ones are bounded too.
+pub const MIN_COUNTED_BYTES: u64 = 64 * 1024;
+
 /// Objects in one pass: few enough that each pass ends soon.
 const MAX_OBJECTS_PER_PASS: i64 = 100;
 
@@ -104,12 +107,16 @@ impl Store {
             transaction.query(lock, &[&owner.to_string()]).await?;
         }
         let used = "-- objects::used
-            SELECT coalesce(sum(size) FILTER (WHERE app_id = $1), 0)::bigint, coalesce(sum(size) FILTER (WHERE device_id = $2), 0)::bigint
+            SELECT coalesce(sum(greatest(size, $3)) FILTER (WHERE app_id = $1), 0)::bigint,
+                coalesce(sum(greatest(size, $3)) FILTER (WHERE device_id = $2), 0)::bigint
             FROM objects WHERE released_at IS NULL AND (app_id = $1 OR device_id = $2)";
-        let row = transaction.query_one(used, &[&owners[0], &owners[1]]).await?;
+        let least = size_column(MIN_COUNTED_BYTES);
+        let row = transaction.query_one(used, &[&owners[0], &owners[1], &least]).await?;
         let used = |column| row.try_get::<_, i64>(column).map(i64::unsigned_abs);
         for (used, limit) in [(used(0)?, quotas.bytes_per_application), (used(1)?, quotas.bytes_per_device)] {
-            if used.saturating_add(object.size) > limit {
+            if used.saturating_add(object.size.max(MIN_COUNTED_BYTES)) > limit {
+                transaction.rollback().await?;
+                client.give_back();
                 return Ok(Err(StorageFull { used, limit }));
             }
         }
@@ -124,14 +131,15 @@ impl Store {
         Ok(Ok(()))
     }
 
-    /// Lets go of an object that was not stored, or that nothing needs; again, it changes nothing.
+    /// Lets go of an object that was not stored, of this run or of none; again, it changes nothing. One that is stored stays.
     ///
     /// # Errors
     /// The database does not answer, or refuses the statement.
-    pub async fn release_object(&self, object_id: Uuid) -> Result<(), Error> {
+    pub async fn release_object(&self, object_id: Uuid, run_id: Option<RunId>) -> Result<(), Error> {
         let sql = "-- objects::release
-            UPDATE objects SET released_at = now() WHERE object_id = $1 AND released_at IS NULL RETURNING 1";
-        self.durable_rows(sql, &[&object_id]).await.map(drop)
+            UPDATE objects SET released_at = now()
+            WHERE object_id = $1 AND run_id IS NOT DISTINCT FROM $2 AND stored_at IS NULL AND released_at IS NULL RETURNING 1";
+        self.durable_rows(sql, &[&object_id, &run_id.map(|run_id| run_id.uuid())]).await.map(drop)
     }
 
     /// Lets go of objects that have been on their way for so long. Returns how many.
@@ -148,16 +156,20 @@ impl Store {
         Ok(self.durable_rows(sql, &[&after.as_secs_f64(), &MAX_OBJECTS_PER_PASS]).await?.len())
     }
 
-    /// Objects whose bytes are to be deleted, oldest first.
+    /// Objects whose bytes are to be deleted, oldest first. Those that were never stored are due only `after` they were let go of: a
+    /// chunk may still be on its way.
     ///
     /// # Errors
     /// The database does not answer, or refuses the statement.
-    pub async fn due_objects(&self) -> Result<Vec<DueObject>, Error> {
+    pub async fn due_objects(&self, after: Duration) -> Result<Vec<DueObject>, Error> {
         let sql = "-- objects::due
-            SELECT object_id, size FROM objects WHERE released_at IS NOT NULL ORDER BY released_at LIMIT $1";
+            SELECT object_id, size FROM objects o
+            WHERE released_at IS NOT NULL AND (stored_at IS NOT NULL OR released_at <= now() - make_interval(secs => $2))
+                AND NOT EXISTS (SELECT FROM files f WHERE f.file_id = o.object_id)
+            ORDER BY released_at LIMIT $1";
         let due =
             |row: &Row| Ok(DueObject { object_id: row.try_get(0)?, size: row.try_get::<_, i64>(1)?.unsigned_abs() });
-        self.durable_rows(sql, &[&MAX_OBJECTS_PER_PASS]).await?.iter().map(due).collect()
+        self.durable_rows(sql, &[&MAX_OBJECTS_PER_PASS, &after.as_secs_f64()]).await?.iter().map(due).collect()
     }
 
     /// Forgets objects whose bytes are deleted. Returns how many.
@@ -166,7 +178,8 @@ impl Store {
     /// The database does not answer, or refuses the statement.
     pub async fn forget_objects(&self, objects: &[Uuid]) -> Result<usize, Error> {
         let sql = "-- objects::forget
-            DELETE FROM objects WHERE object_id = ANY($1) AND released_at IS NOT NULL RETURNING 1";
+            DELETE FROM objects o WHERE object_id = ANY($1) AND released_at IS NOT NULL
+                AND NOT EXISTS (SELECT FROM files f WHERE f.file_id = o.object_id) RETURNING 1";
         Ok(self.durable_rows(sql, &[&objects]).await?.len())
     }
 

@@ -16,6 +16,9 @@ const ROUND_INTERVAL: Duration = Duration::from_secs(2);
 /// After how long an upload that has not ended counts as abandoned: longer than any may take.
 const ABANDONED_AFTER: Duration = Duration::from_secs(2 * MAX_UPLOAD_DURATION.as_secs());
 
+/// After how long no chunk of an upload that broke off is on its way any more: a bucket is asked again for three minutes.
+const SETTLED_AFTER: Duration = Duration::from_secs(300);
+
 /// Why a round did not come to its end. The next one goes on.
 #[derive(Debug, thiserror::Error)]
 pub enum ObjectPassError {
@@ -75,13 +78,11 @@ pub async fn run_once(
     let uploads_abandoned = store.release_abandoned_objects(abandoned_after).await?;
     let mut deleted = Vec::new();
     let mut failed = Ok(());
-    for object in store.due_objects().await? {
+    for object in store.due_objects(abandoned_after.min(SETTLED_AFTER)).await? {
         match storage.delete(object.object_id, object.size).await {
             Ok(()) => deleted.push(object.object_id),
-            Err(error) => {
-                failed = Err(error);
-                break;
-            }
+            // The others are deleted all the same.
+            Err(error) => failed = Err(error),
         }
     }
     let objects_deleted = match deleted.is_empty() {

@@ -152,8 +152,10 @@ async fn a_file_is_seen_by_its_application_and_subject_only() {
 
 #[tokio::test]
 async fn what_cannot_be_taken_is_refused_with_the_reason_and_leaves_nothing() {
-    let limits =
-        CallerLimits { storage: StorageQuotas { bytes_per_application: 100, ..StorageQuotas::default() }, ..patient() };
+    let limits = CallerLimits {
+        storage: StorageQuotas { bytes_per_application: 100_000, ..StorageQuotas::default() },
+        ..patient()
+    };
     let gateway = TestGateway::with(limits).await;
     let name = |name: &str| gateway.ask("POST", &format!("/api/v1/files?name={name}")).bytes("x");
     let long = "x".repeat(121);
@@ -184,10 +186,10 @@ async fn what_cannot_be_taken_is_refused_with_the_reason_and_leaves_nothing() {
     assert_eq!(code(name("a").header("Content-Encoding", "gzip")).await, refused(415, "unsupported_media_type"));
     let wrong = format!("sha-256=:{}:", STANDARD.encode(Sha256Digest::of(b"y").0));
     assert_eq!(code(name("a").header("Content-Digest", wrong)).await, refused(422, "digest_mismatch"));
-    let full = upload(&gateway, "a", some_bytes(101)).send().await;
+    let full = upload(&gateway, "a", some_bytes(100_001)).send().await;
     assert_eq!(
         (full.status, full.code().as_str(), full.json()["limit_bytes"].clone()),
-        (429, "storage_full", json!(100))
+        (429, "storage_full", json!(100_000))
     );
     let big = upload(&gateway, "a", vec![0; usize::try_from(MAX_FILE_BYTES).expect("small") + 1]).send().await;
     assert_eq!((big.status, big.code().as_str()), (413, "payload_too_large"));
@@ -197,7 +199,7 @@ async fn what_cannot_be_taken_is_refused_with_the_reason_and_leaves_nothing() {
     tidy(&gateway).await;
     assert_eq!((stored(&gateway), count(&gateway, "objects").await), (BTreeSet::new(), 0));
     // Just the room that is left.
-    uploaded(&gateway, "a", some_bytes(100)).await;
+    uploaded(&gateway, "a", some_bytes(100_000)).await;
     assert_eq!(code(name("b")).await, refused(429, "storage_full"));
     gateway.stop().await;
 }
@@ -311,7 +313,7 @@ async fn a_run_has_its_files_with_digests_and_keeps_them_until_it_is_purged() {
         .execute("UPDATE runs SET state = 'cancelled', offered_until = NULL, finished_at = now(), purge_at = now()")
         .await;
     gateway.database.until("SELECT count(*) = 0 FROM runs").await;
-    gateway.database.execute("UPDATE files SET expires_at = now() WHERE isfinite(expires_at)").await;
+    gateway.database.execute("UPDATE files SET expires_at = now()").await;
     gateway.database.until("SELECT count(*) = 0 FROM objects").await;
     assert_eq!((stored(&gateway), count(&gateway, "files").await), (BTreeSet::new(), 0));
     gateway.stop().await;
@@ -426,6 +428,6 @@ async fn a_store_that_takes_nothing_is_told_and_nothing_is_left() {
     std::fs::remove_file(&objects).expect("removed");
     std::fs::create_dir(&objects).expect("made");
     uploaded(&gateway, "a", "x").await;
-    gateway.database.until("SELECT count(*) = 1 FROM objects").await;
+    gateway.database.until("SELECT count(*) = 1 FROM objects WHERE released_at IS NULL").await;
     gateway.stop().await;
 }

@@ -116,7 +116,8 @@ async fn a_service_whose_owner_does_not_say_so_takes_no_files_whatever_the_gatew
     let folder = Folder::new();
     let backend = device.publish(&gateway, "shop", &folder, &[]).await;
     let file = upload(&backend, "a.txt", "x").await;
-    let refused = backend.try_submit_body("a", &with_files("Look.", &[file.clone()])).await.expect("answered");
+    let refused =
+        backend.try_submit_body("a", &with_files("Look.", std::slice::from_ref(&file))).await.expect("answered");
     assert_eq!((refused.status.as_u16(), &refused.body["errors"][0]["pointer"]), (422, &json!("/input/files")));
     // As a gateway that was taken over would say it.
     assert_eq!(postgres.change("UPDATE endpoints SET takes_files = true").await, 1);
@@ -280,7 +281,7 @@ async fn a_large_file_holds_up_no_other_run() {
     let file = upload(&backend, "large", some_bytes(20_000_000, 9)).await;
     // Ten seconds for the file.
     device.proxy().narrow(16_000);
-    let body = with_files("Sum up.", &[file.clone()]);
+    let body = with_files("Sum up.", std::slice::from_ref(&file));
     let answer = backend.try_submit_body("large", &body).await.expect("answered");
     let large = text(&answer.body, "/run_id").to_owned();
     backend.wait_for_state(&large, "running").await;

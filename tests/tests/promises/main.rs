@@ -3,6 +3,7 @@
 mod administration;
 mod applications;
 mod approvals;
+mod artifacts;
 mod backups;
 mod bad_networks;
 mod busy_agent;

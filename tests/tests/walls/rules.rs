@@ -259,9 +259,13 @@ pub(crate) const CRATES: [CrateRules; 13] = [
         rooms: &[
             (
                 "toolbox",
-                &["bash", "edit", "engine", "fetch", "glob", "grep", "read", "sandbox", "skill", "write", "writer"],
+                &[
+                    "bash", "deliver", "edit", "engine", "fetch", "glob", "grep", "read", "sandbox", "skill", "write",
+                    "writer",
+                ],
             ),
             ("bash", &["blocking", "sandbox"]),
+            ("deliver", &["blocking", "engine"]),
             ("edit", &["engine", "writer"]),
             ("fetch", &["blocking", "engine"]),
             ("glob", &["blocking", "engine", "reader"]),

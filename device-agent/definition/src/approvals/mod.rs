@@ -31,7 +31,7 @@ pub use rulebook::{HiddenPaths, RuleVerdict, Rulebook};
 pub use scope::GrantScope;
 
 /// The tools that come with the agent, by the names that rules use. Those of an MCP server have `__` in theirs.
-const BUILT_IN_TOOLS: [&str; 8] = ["Read", "Grep", "Glob", "Edit", "Write", "Bash", "Fetch", "Skill"];
+const BUILT_IN_TOOLS: [&str; 9] = ["Read", "Grep", "Glob", "Edit", "Write", "Bash", "Fetch", "Deliver", "Skill"];
 /// At most this many rules for each service.
 const MAX_RULES: usize = 200;
 /// The shortest and the longest time that a request may wait, in seconds.

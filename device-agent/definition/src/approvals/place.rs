@@ -9,7 +9,8 @@ use super::{CaseRule, HostPattern, PathPattern};
 use crate::ToolName;
 
 /// The tools whose calls are about a file or folder of the working directory.
-const PATH_TOOLS: [ToolName; 5] = ToolName::WORKSPACE_TOOLS;
+const PATH_TOOLS: [ToolName; 6] =
+    [ToolName::Read, ToolName::Grep, ToolName::Glob, ToolName::Edit, ToolName::Write, ToolName::Deliver];
 
 /// Whether the calls of a tool are about a host.
 pub(super) fn is_about_hosts(tool: &str) -> bool {

@@ -72,7 +72,8 @@ impl Rulebook {
     /// The paths hidden from `tool`, whichever folder it searches and whichever link it follows.
     pub fn hidden_from(&self, tool: &str) -> HiddenPaths {
         let own = self.of(RuleAction::Deny, tool);
-        let reading = self.of(RuleAction::Deny, "Read").filter(|_| searches(tool));
+        // What must not be read must not be found either, and not be handed out.
+        let reading = self.of(RuleAction::Deny, "Read").filter(|_| searches(tool) || tool == "Deliver");
         HiddenPaths(own.chain(reading).filter_map(PlacePattern::paths).cloned().collect())
     }
 

@@ -173,6 +173,19 @@ pub enum PlanPreview {
         /// Its words, as far as they can be split without running it.
         words: Vec<String>,
     },
+    /// A file is handed out.
+    Delivery {
+        /// The name that the application gets it by.
+        name: String,
+        /// What it is, as its name says.
+        media_type: String,
+        /// Bytes.
+        size: u64,
+        /// Their digest: exactly these leave.
+        sha256: Sha256Digest,
+        /// How it begins, if it is text; a notice marks a cut.
+        text: Option<String>,
+    },
     /// A page is asked for.
     Page {
         /// Its whole URL, as it is sent.

@@ -17,7 +17,7 @@ use super::receipts::uncanonical;
 use super::settings::{GATEWAY_KEPT_SECONDS_SQL, kept_seconds};
 use super::time::{NOW, text_time};
 
-use super::{Error, RetentionSettings, Store, intents, shorten};
+use super::{Error, RetentionSettings, Store, artifacts, intents, shorten};
 
 /// How many bytes of a call's arguments, and of its output, are kept.
 const MAX_PART_BYTES: usize = 16 * 1024;
@@ -89,7 +89,7 @@ impl Store {
     /// The database cannot be written.
     pub async fn forget_old_calls(&self) -> Result<(), Error> {
         self.lazily(|tx| {
-            for sql in [delete_old_calls(), forget_old_requests()] {
+            for sql in [delete_old_calls(), forget_old_requests(), artifacts::delete_old(&kept(), IS_OPEN_SQL)] {
                 tx.execute(&sql, [])?;
             }
             Ok(())

@@ -9,7 +9,7 @@ fn toolbox_without_keys(directory: &Path) -> Toolbox {
     let rule = Rule { action: RuleAction::Deny, tool: "Read".into(), path: Some("keys".into()) };
     let rules = ApprovalPolicy { rules: vec![rule], ..ApprovalPolicy::default() }.rulebook().expect("rules");
     let options = WorkspaceOptions::of(directory, Path::new("/nonexistent"));
-    Toolbox::open_under(&rules, &ToolName::WORKSPACE_TOOLS, &[], ModelReads::Text, options).expect("opens")
+    Toolbox::open_under(&rules, &ToolName::WORKSPACE_TOOLS, &[], ModelReads::Text, None, options).expect("opens")
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use deskgate_gateway::store::certificates::{CertificateScope, NewCertificate};
 use deskgate_gateway::store::device_lists::DeviceRunQuery;
 use deskgate_gateway::store::files::{FileCreation, FileDeletion, NewFile};
 use deskgate_gateway::store::invitations::InvitationState;
-use deskgate_gateway::store::objects::{NewObject, StorageQuotas};
+use deskgate_gateway::store::objects::{MIN_COUNTED_BYTES, NewObject, StorageQuotas};
 use deskgate_gateway::store::run_content::{ContentDeletion, MessageQuery};
 use deskgate_gateway::store::run_list::{RunQuery, WaitCause};
 use deskgate_gateway::store::webhook_receipts::NewReceipt;
@@ -98,10 +98,10 @@ async fn files(test_store: &TestStore) {
     let object = NewObject { object_id: file_id.uuid(), app_id, from: None, size: 5 };
     let quotas = StorageQuotas::default();
     store.begin_object(&object, &quotas).await.expect("begin_object").expect("room");
-    let full = StorageQuotas { bytes_per_application: 9, ..quotas };
+    let full = StorageQuotas { bytes_per_application: 2 * MIN_COUNTED_BYTES - 1, ..quotas };
     let other = NewObject { object_id: RunId::new().uuid(), ..object };
     let refused = store.begin_object(&other, &full).await.expect("begin_object").expect_err("no room");
-    assert_eq!((refused.used, refused.limit), (5, 9));
+    assert_eq!((refused.used, refused.limit), (MIN_COUNTED_BYTES, 2 * MIN_COUNTED_BYTES - 1));
     let file = NewFile {
         file_id,
         app_id,
@@ -137,9 +137,10 @@ async fn files(test_store: &TestStore) {
     assert_eq!(store.delete_due_files().await.expect("delete_due_files"), 1);
     store.begin_object(&other, &quotas).await.expect("begin_object").expect("room");
     assert_eq!(store.release_abandoned_objects(Duration::ZERO).await.expect("release_abandoned_objects"), 1);
-    store.release_object(other.object_id).await.expect("release_object");
+    store.release_object(other.object_id, None).await.expect("release_object");
     assert_eq!(store.stored_bytes().await.expect("stored_bytes").released, (2, 10));
-    let due: Vec<_> = store.due_objects().await.expect("due_objects").iter().map(|due| due.object_id).collect();
+    let due: Vec<_> =
+        store.due_objects(Duration::ZERO).await.expect("due_objects").iter().map(|due| due.object_id).collect();
     assert_eq!(store.forget_objects(&due).await.expect("forget_objects"), 2);
 }
 
