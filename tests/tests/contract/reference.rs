@@ -149,7 +149,11 @@ fn sample(page: &str, language: &str) -> String {
 }
 
 /// The identifiers in programs' environments.
-const IDENTIFIERS: [&str; 5] = ["ENDPOINT_ID", "RUN_ID", "CONVERSATION_ID", "OPERATION_ID", "HOOK_ID"];
+const IDENTIFIERS: [&str; 7] =
+    ["ENDPOINT_ID", "FILE_ID", "ARTIFACT_ID", "RUN_ID", "CONVERSATION_ID", "OPERATION_ID", "HOOK_ID"];
+
+/// The file that programs upload, by its name in their folder.
+const UPLOADED: (&str, &str) = ("report.pdf", "%PDF-1.7");
 
 /// Runs a program of the reference at a stand-in. Returns whether it succeeded.
 async fn run(language: &str, code: &str, address: &str) -> bool {
@@ -160,6 +164,7 @@ async fn run(language: &str, code: &str, address: &str) -> bool {
     };
     let folder = TempDir::with_prefix("deskgate-reference-").expect("a temporary folder");
     std::fs::write(folder.path().join(file), code).expect("writable");
+    std::fs::write(folder.path().join(UPLOADED.0), UPLOADED.1).expect("writable");
     let mut command = Command::new(program);
     command
         .arg(file)
@@ -187,6 +192,7 @@ async fn the_programs_of_the_reference_send_what_the_document_says_and_stop_when
         let body = call["requestBody"]["content"]["application/json"].get("example");
         let names = call["parameters"].as_array().into_iter().flatten();
         let creates_work = names.clone().any(|one| one["$ref"] == "#/components/parameters/IdempotencyKey");
+        let is_upload = call["requestBody"]["content"].get("application/octet-stream").is_some();
         let is_signed = call["security"].as_array().is_none_or(Vec::is_empty);
         join_all(["curl", "python", "typescript"].map(async |language| {
             let place = format!("{id} in {language}");
@@ -197,11 +203,17 @@ async fn the_programs_of_the_reference_send_what_the_document_says_and_stop_when
             assert!(!run(language, &code, &refusing.address()).await, "{place} does not stop:\n{code}");
             for seen in [well.seen(), refusing.seen()] {
                 let [seen] = &seen[..] else { panic!("{place} sends {} requests", seen.len()) };
-                let target = path.replace(['{', '}'], "");
+                let query = if is_upload { format!("?name={}", UPLOADED.0) } else { String::new() };
+                let target = format!("{}{query}", path.replace(['{', '}'], ""));
                 assert_eq!(seen.line.trim_end(), format!("{method} {target} HTTP/1.1"), "{place}");
-                let sent = (!seen.body.is_empty()).then(|| serde_json::from_slice::<Value>(&seen.body).expect("JSON"));
-                assert_eq!(sent.as_ref(), body, "{place}");
-                assert_eq!(seen.header("idempotency-key").is_some(), creates_work, "{place}");
+                if is_upload {
+                    assert_eq!(seen.body, UPLOADED.1.as_bytes(), "{place}");
+                } else {
+                    let sent =
+                        (!seen.body.is_empty()).then(|| serde_json::from_slice::<Value>(&seen.body).expect("JSON"));
+                    assert_eq!(sent.as_ref(), body, "{place}");
+                }
+                assert_eq!(seen.header("idempotency-key").is_some(), creates_work || is_upload, "{place}");
                 if is_signed {
                     assert!(seen.header("webhook-signature").is_some_and(|one| one.starts_with("v1,")), "{place}");
                 } else {

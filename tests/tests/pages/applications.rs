@@ -47,7 +47,7 @@ async fn an_application_is_created_keyed_disabled_and_removed() {
 
     page.click("text=New key").await;
     page.fill("#name", "reader").await;
-    for scope in ["runs:write", "runs:control", "conversations:write", "conversations:control"] {
+    for scope in ["runs:write", "runs:control", "conversations:write", "conversations:control", "files:write"] {
         page.tick(&format!("input[value='{scope}']"), false).await;
     }
     page.fill("#subject", "customer-7").await;

@@ -10,6 +10,10 @@ pub(super) struct SampleCall<'a> {
     pub(super) path: &'a str,
     /// Whether a signature stands in place of the key.
     pub(super) is_signed: bool,
+    /// Whether its answer is a file.
+    pub(super) is_download: bool,
+    /// Whether its body is a file.
+    pub(super) is_upload: bool,
     pub(super) has_idempotency_key: bool,
     pub(super) is_stream: bool,
     pub(super) body: Option<&'a Value>,
@@ -30,8 +34,13 @@ const IDEMPOTENCY_KEY: &str = "order-4711";
 /// stop when they are refused.
 pub(super) fn of(call: &SampleCall<'_>) -> [Sample; 3] {
     let sample = |language, id, code| Sample { language, id, code };
-    let (curl, python, script) =
-        if call.is_signed { signed(call) } else { (curl(call), python(call), typescript(call)) };
+    let (curl, python, script) = match call {
+        SampleCall { is_signed: true, .. } => signed(call),
+        SampleCall { is_upload: true, .. } => {
+            (UPLOAD_CURL.to_owned(), UPLOAD_PYTHON.to_owned(), UPLOAD_TYPESCRIPT.to_owned())
+        }
+        _ => (curl(call), python(call), typescript(call)),
+    };
     [sample("curl", "curl", curl), sample("Python", "python", python), sample("TypeScript", "typescript", script)]
 }
 
@@ -55,8 +64,12 @@ fn has_no_answer(call: &SampleCall<'_>) -> bool {
 
 fn curl(call: &SampleCall<'_>) -> String {
     let path = with_variables(call.path, |name| format!("${name}"));
-    let stream = if call.is_stream { "-N " } else { "" };
-    let mut text = format!("curl -sS {stream}--fail-with-body \"$BASE_URL{path}\" \\\n");
+    let output = match call {
+        SampleCall { is_stream: true, .. } => "-N ",
+        SampleCall { is_download: true, .. } => "-o artifact ",
+        _ => "",
+    };
+    let mut text = format!("curl -sS {output}--fail-with-body \"$BASE_URL{path}\" \\\n");
     if call.method != "GET" && call.body.is_none() {
         let _ = writeln!(text, "  -X {} \\", call.method);
     }
@@ -92,11 +105,12 @@ fn headers(call: &SampleCall<'_>, key: &str, subject: &str) -> Vec<(&'static str
 fn python(call: &SampleCall<'_>) -> String {
     let path = with_variables(call.path, |name| format!("{{os.environ['{name}']}}"));
     let quote = if path.contains('{') { "f\"" } else { "\"" };
-    let mut text = String::from(if (call.is_stream || has_no_answer(call)) && call.body.is_none() {
-        "import os, urllib.request\n\n"
-    } else {
-        "import json, os, urllib.request\n\n"
-    });
+    let mut text =
+        String::from(if (call.is_stream || call.is_download || has_no_answer(call)) && call.body.is_none() {
+            "import os, urllib.request\n\n"
+        } else {
+            "import json, os, urllib.request\n\n"
+        });
     if let Some(body) = call.body {
         let _ = writeln!(text, "body = {}", python_literal(body, 0));
     }
@@ -113,6 +127,9 @@ fn python(call: &SampleCall<'_>) -> String {
     text.push_str(match call.is_stream {
         true => "    for line in response:\n        print(line.decode(), end=\"\")",
         false if has_no_answer(call) => "    print(response.status)",
+        false if call.is_download => {
+            "    with open(\"artifact\", \"wb\") as file:\n        while piece := response.read(1 << 16):\n            file.write(piece)"
+        }
         false => "    print(json.load(response))",
     });
     text
@@ -164,6 +181,9 @@ fn typescript(call: &SampleCall<'_>) -> String {
             "for await (const piece of response.body.pipeThrough(new TextDecoderStream())) process.stdout.write(piece);"
         }
         false if has_no_answer(call) => "console.log(response.status);",
+        false if call.is_download => {
+            "const { writeFile } = await import(\"node:fs/promises\");\nawait writeFile(\"artifact\", response.body);"
+        }
         false => "console.log(await response.json());",
     });
     text
@@ -227,6 +247,47 @@ const response = await fetch(`${BASE_URL}/api/v1/webhooks/${HOOK_ID}`, {
     "webhook-signature": `v1,${signature}`,
   },
   body,
+});
+if (!response.ok) throw new Error(`${response.status} ${await response.text()}`);
+console.log(await response.json());"#;
+
+const UPLOAD_CURL: &str = r#"curl -sS --fail-with-body "$BASE_URL/api/v1/files?name=report.pdf" \
+  -H "Authorization: Bearer $APP_KEY" \
+  -H "X-Gateway-Subject: $SUBJECT" \
+  -H "Idempotency-Key: order-4711" \
+  -H "Content-Type: application/pdf" \
+  --data-binary @report.pdf"#;
+
+const UPLOAD_PYTHON: &str = r#"import json, os, urllib.request
+
+with open("report.pdf", "rb") as file:
+    request = urllib.request.Request(
+        os.environ["BASE_URL"] + "/api/v1/files?name=report.pdf",
+        method="POST",
+        headers={
+            "Authorization": "Bearer " + os.environ["APP_KEY"],
+            "X-Gateway-Subject": os.environ["SUBJECT"],
+            "Idempotency-Key": "order-4711",
+            "Content-Type": "application/pdf",
+        },
+        data=file.read(),
+    )
+with urllib.request.urlopen(request, timeout=70) as response:
+    print(json.load(response))"#;
+
+const UPLOAD_TYPESCRIPT: &str = r#"import { readFile } from "node:fs/promises";
+
+const { BASE_URL, APP_KEY, SUBJECT } = process.env;
+
+const response = await fetch(`${BASE_URL}/api/v1/files?name=report.pdf`, {
+  method: "POST",
+  headers: {
+    "Authorization": `Bearer ${APP_KEY}`,
+    "X-Gateway-Subject": SUBJECT,
+    "Idempotency-Key": "order-4711",
+    "Content-Type": "application/pdf",
+  },
+  body: await readFile("report.pdf"),
 });
 if (!response.ok) throw new Error(`${response.status} ${await response.text()}`);
 console.log(await response.json());"#;

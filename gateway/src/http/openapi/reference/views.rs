@@ -134,6 +134,10 @@ impl OperationView {
             method: &method,
             path,
             is_signed,
+            is_download: answered
+                .iter()
+                .any(|(_, response)| response["content"].get("application/octet-stream").is_some()),
+            is_upload: call["requestBody"]["content"].get("application/octet-stream").is_some(),
             has_idempotency_key: parameters.iter().any(|parameter| parameter.name == "Idempotency-Key"),
             is_stream: answered.iter().any(|(_, response)| response["content"].get(STREAM_MEDIA_TYPE).is_some()),
             body: call["requestBody"]["content"].pointer("/application~1json/example"),
