@@ -26,3 +26,8 @@ def map_body(context, body):
     if isinstance(output, dict) and isinstance(output.get("schema"), dict):
         output["schema"] = {"type": "object", "required": sorted(name for name in output["schema"] if name.isascii())[:3]}
     return body
+
+
+@schemathesis.deserializer("application/octet-stream")
+def bytes_of_a_file(_context, response):
+    return list(response.content)
