@@ -33,7 +33,7 @@ impl ContractFixture {
         let gateway = GatewayProcess::start(&postgres, &HIGH_RATE_SETTINGS).await;
         let device = TestDevice::paired_with(&gateway).await;
         let work = Folder::new();
-        let backend = device.publish(&gateway, "shop", &work, &[]).await;
+        let backend = device.publish(&gateway, "shop", &work, &["--takes-files", "yes"]).await;
         let base_url = format!("http://{}", gateway.http().get());
         let hook = webhook(&device, &base_url, backend.endpoint_id()).await;
         let identity = device.cli(&["identity", "show"]).await.ok();
