@@ -13,7 +13,7 @@ use deskgate_protocol::{ArtifactId, RunId};
 
 use super::Api;
 use super::error::Error;
-use super::files::content_digest_of;
+use super::files::{FileBytes, content_digest_of};
 use super::openapi::refusals::{COMMON_CODES, refusals};
 use super::problems::Code;
 use super::runs::identifier;
@@ -44,7 +44,7 @@ refusals!(
         (
             status = 200,
             description = "The bytes.",
-            body = Vec<u8>,
+            body = FileBytes,
             content_type = "application/octet-stream",
             headers(
                 ("ETag" = String, description = "The SHA-256 of the whole file."),
@@ -55,7 +55,7 @@ refusals!(
         (
             status = 206,
             description = "The part that `Range` names.",
-            body = Vec<u8>,
+            body = FileBytes,
             content_type = "application/octet-stream",
             headers(("Content-Range" = String, description = "Which part it is.")),
         ),

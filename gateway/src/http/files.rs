@@ -32,6 +32,11 @@ use crate::domain::access::AuthenticatedRequest;
 use crate::domain::files::{MAX_UPLOAD_DURATION, Upload, UploadRequest};
 use crate::domain::refusal::Refusal;
 
+/// The bytes of a file or an artifact.
+#[derive(utoipa::ToSchema)]
+#[schema(value_type = String, format = Binary)]
+pub(super) struct FileBytes(#[expect(dead_code)] Vec<u8>);
+
 refusals!(
     UploadRefusals = COMMON_CODES,
     &[
@@ -63,10 +68,10 @@ refusals!(
     tag = "Files",
     params(
         ("name" = String, Query, min_length = 1, max_length = 120, description = "Its name: 1 to 120 bytes of UTF-8, without `/`, `\\` and characters that are not seen."),
-        ("Content-Digest" = Option<String>, Header, description = "The SHA-256 of the body, as `sha-256=:BASE64:`."),
-        ("Idempotency-Key" = Option<String>, Header, pattern = "^[!-~]{1,255}$", description = "Your own name for this upload."),
+        ("Content-Digest" = Option<String>, Header, pattern = "^sha-256=:[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=:$", description = "The SHA-256 of the body, as `sha-256=:BASE64:`."),
+        ("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 255, pattern = "^[!#-~]{1,255}$", description = "Your own name for this upload."),
     ),
-    request_body(content = Vec<u8>, content_type = "application/octet-stream", description = "The file's bytes. `Content-Type` says what it is; nobody looks into it."),
+    request_body(content = FileBytes, content_type = "application/octet-stream", description = "The file's bytes. `Content-Type` says what it is; nobody looks into it."),
     responses(
         (
             status = 201,

@@ -30,4 +30,4 @@ def map_body(context, body):
 
 @schemathesis.deserializer("application/octet-stream")
 def bytes_of_a_file(_context, response):
-    return list(response.content)
+    return response.content.decode("latin-1")
