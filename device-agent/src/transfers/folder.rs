@@ -13,7 +13,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use deskgate_definition::tool::FILES_NAME;
+use deskgate_definition::tool::{FILES_NAME, MIN_JOURNAL_ROOM_BYTES};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 
@@ -21,8 +21,6 @@ use super::HeldAttempt;
 
 /// The folder of all runs' files, in the agent's own folder.
 const ALL_NAME: &str = "files";
-/// Bytes that the agent keeps free on the disk of its own folder, for its journal.
-const JOURNAL_ROOM_BYTES: u64 = 64 << 20;
 
 /// The folder of one run's files. It is removed when this is dropped.
 #[derive(Debug)]
@@ -42,7 +40,7 @@ impl RunFolder {
         let make = |folder: &Path, recursive| DirBuilder::new().mode(0o700).recursive(recursive).create(folder);
         make(&all, true)?;
         let stat = rustix::fs::statvfs(&all)?;
-        if stat.f_bavail.saturating_mul(stat.f_frsize) < bytes.saturating_add(JOURNAL_ROOM_BYTES) {
+        if stat.f_bavail.saturating_mul(stat.f_frsize) < bytes.saturating_add(MIN_JOURNAL_ROOM_BYTES) {
             return Err(io::ErrorKind::StorageFull.into());
         }
         let folder = all.join(format!("{}-{}", held.run_id, held.attempt));

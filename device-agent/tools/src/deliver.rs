@@ -25,12 +25,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::engine::access::AccessError;
 use crate::engine::change::ChangeError;
+use crate::engine::journal_room::JournalRoom;
 use crate::engine::seen_files::{PlannedFrom, SeenBy, SeenFiles, call_key};
 use crate::engine::workspace::{LinkPolicy, Workspace};
 
 /// How many bytes of a text a person is shown before deciding.
 const MAX_SHOWN_BYTES: usize = 4 * 1024;
 const BUFFER_BYTES: usize = 256 * 1024;
+/// The result for the model where the copy would take the room that the agent itself needs.
+const NO_ROOM_TEXT: &str = "Nothing was handed out: the disk is nearly full, and the owner's agent needs what is left for its journal. The \
+                            owner has to free some space first.";
 
 /// Where copies go that leave this computer.
 pub trait Outbox: Send + Sync {
@@ -61,6 +65,7 @@ pub struct TakenCopy {
 pub(super) struct DeliverTool {
     workspace: Arc<Workspace>,
     known: Arc<SeenFiles>,
+    journal_room: Arc<JournalRoom>,
     /// None where a tool is only looked at.
     outbox: Option<Arc<dyn Outbox>>,
 }
@@ -74,8 +79,13 @@ struct DeliverArguments {
 }
 
 impl DeliverTool {
-    pub(super) fn new(workspace: Arc<Workspace>, known: Arc<SeenFiles>, outbox: Option<Arc<dyn Outbox>>) -> Self {
-        Self { workspace, known, outbox }
+    pub(super) fn new(
+        workspace: Arc<Workspace>,
+        known: Arc<SeenFiles>,
+        journal_room: Arc<JournalRoom>,
+        outbox: Option<Arc<dyn Outbox>>,
+    ) -> Self {
+        Self { workspace, known, journal_room, outbox }
     }
 
     fn plan_of(&self, arguments: &Value, seen_by: SeenBy) -> BoxFuture<'static, Result<Plan, ToolOutput>> {
@@ -133,6 +143,7 @@ impl Tool for DeliverTool {
 
     fn run(&self, arguments: Value, stop: CancellationToken) -> BoxFuture<'static, ToolResult> {
         let (workspace, known, outbox) = (Arc::clone(&self.workspace), Arc::clone(&self.known), self.outbox.clone());
+        let journal_room = Arc::clone(&self.journal_room);
         async move {
             let Some(outbox) = outbox else {
                 return Ok(ToolOutput::error("Nothing can be handed out here."));
@@ -142,7 +153,7 @@ impl Tool for DeliverTool {
             let taken = crate::blocking::on_thread(&stop, move |stop| {
                 let arguments =
                     crate::blocking::parse(ToolName::Deliver.as_str(), arguments).map_err(ChangeError::Rule)?;
-                take(&workspace, &folder, &arguments, planned, stop)
+                take(&workspace, (&folder, &journal_room), &arguments, planned, stop)
             });
             match taken.await {
                 None => Ok(ToolOutput::error("The file was not handed out because the agent is stopping.")),
@@ -200,13 +211,17 @@ fn too_large() -> ChangeError {
 /// Takes the copy.
 fn take(
     workspace: &Workspace,
-    folder: &Path,
+    (folder, journal_room): (&Path, &JournalRoom),
     arguments: &DeliverArguments,
     planned: Option<Sha256Digest>,
     stop: &CancellationToken,
 ) -> Result<TakenCopy, ChangeError> {
     let name = arguments.name()?;
     let (mut file, _) = open(workspace, &arguments.file_path)?;
+    let size = file.metadata().map_err(AccessError::from)?.len();
+    if !journal_room.is_left_beside(size) {
+        return Err(ChangeError::rule(NO_ROOM_TEXT));
+    }
     let artifact_id = ArtifactId::new();
     let target = folder.join(artifact_id.to_string());
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&target);

@@ -10,9 +10,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::writer::{FileChanger, JournalRoom};
+use super::writer::FileChanger;
 use crate::engine::access::AccessError;
 use crate::engine::change::{ChangeError, ChangeTarget, FileChange};
+use crate::engine::journal_room::JournalRoom;
 use crate::engine::seen_files::{MAX_CHANGED_FILE_BYTES, SeenBy, SeenFiles};
 use crate::engine::text::{FileText, ReplaceError};
 use crate::engine::workspace::Workspace;

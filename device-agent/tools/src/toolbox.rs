@@ -13,11 +13,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::deliver::Outbox;
 use crate::engine::access::AccessError;
+use crate::engine::journal_room::JournalRoom;
 use crate::engine::places::{self, Places};
 use crate::engine::seen_files::SeenFiles;
 use crate::engine::workspace::{Workspace, WorkspaceError, WorkspaceOptions};
 use crate::sandbox::{CommandLimits, Sandbox, SandboxError};
-use crate::writer::JournalRoom;
 use crate::{bash, deliver, edit, fetch, glob, grep, read, skill, write};
 
 /// Why a run's tools cannot be opened.
@@ -97,7 +97,9 @@ impl Toolbox {
                     Box::new(bash::BashTool::new(sandbox, options.network))
                 }
                 ToolName::Fetch => Box::new(fetch::FetchTool::new()),
-                ToolName::Deliver => Box::new(deliver::DeliverTool::new(workspace, known, outbox.clone())),
+                ToolName::Deliver => {
+                    Box::new(deliver::DeliverTool::new(workspace, known, Arc::clone(&room), outbox.clone()))
+                }
             })
         };
         let own = only_files.into_iter().chain(skills).map(Ok);

@@ -10,8 +10,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::writer::{FileChanger, JournalRoom};
+use super::writer::FileChanger;
 use crate::engine::change::{ChangeError, ChangeTarget, FileChange};
+use crate::engine::journal_room::JournalRoom;
 use crate::engine::seen_files::{SeenBy, SeenFiles};
 use crate::engine::text::FileText;
 use crate::engine::workspace::Workspace;

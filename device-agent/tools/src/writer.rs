@@ -1,13 +1,10 @@
 //! Code shared by the tools that change files: a call is planned, and made from its plan.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
 use std::sync::Arc;
 
 use deskgate_definition::ToolName;
 use deskgate_definition::tool::{Plan, ToolOutput, ToolResult};
 use futures_util::future::BoxFuture;
-use rustix::fs::{Mode, OFlags};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -15,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::engine::access::AccessError;
 use crate::engine::change::{ChangeError, FileChange};
 use crate::engine::display;
+use crate::engine::journal_room::JournalRoom;
 use crate::engine::seen_files::{PlannedFrom, SeenBy, SeenFiles, call_key};
 use crate::engine::workspace::Workspace;
 
@@ -29,29 +27,6 @@ pub(super) struct FileChanger {
 /// The result for the model where the agent itself would have no room left.
 const NO_ROOM_TEXT: &str = "Nothing was written: the disk is nearly full, and the owner's agent needs what is left for its journal. The owner has \
                             to free some space first.";
-
-/// The room that the agent needs for its own journal, on the disk of its own folder.
-pub(super) struct JournalRoom(Option<OwnedFd>);
-
-impl JournalRoom {
-    /// Of the agent whose folder this is. Without one nothing is kept free.
-    pub(super) fn of(own_folder: &Path) -> Self {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Self(rustix::fs::open(own_folder, flags, Mode::empty()).ok())
-    }
-
-    /// Whether there is too little of it on this folder's disk.
-    fn is_short(&self, folder: BorrowedFd<'_>) -> bool {
-        let Some(own) = &self.0 else { return false };
-        let device = |of: BorrowedFd<'_>| rustix::fs::fstat(of).map(|stat| stat.st_dev);
-        let same_disk = device(own.as_fd()).is_ok_and(|own| device(folder) == Ok(own));
-        let free = rustix::fs::fstatvfs(own).map(|stat| stat.f_bavail.saturating_mul(stat.f_frsize));
-        same_disk && free.is_ok_and(|free| free < MIN_JOURNAL_ROOM_BYTES)
-    }
-}
-
-/// Files are written only while the agent's own disk has this much more than a file may have.
-const MIN_JOURNAL_ROOM_BYTES: u64 = 64 << 20;
 
 /// Prepares a change from a tool's arguments.
 type PrepareFn<A> = for<'a> fn(&'a Workspace, &SeenFiles, SeenBy, &A) -> Result<FileChange<'a>, ChangeError>;

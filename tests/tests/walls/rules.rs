@@ -259,10 +259,7 @@ pub(crate) const CRATES: [CrateRules; 13] = [
         rooms: &[
             (
                 "toolbox",
-                &[
-                    "bash", "deliver", "edit", "engine", "fetch", "glob", "grep", "read", "sandbox", "skill", "write",
-                    "writer",
-                ],
+                &["bash", "deliver", "edit", "engine", "fetch", "glob", "grep", "read", "sandbox", "skill", "write"],
             ),
             ("bash", &["blocking", "sandbox"]),
             ("deliver", &["blocking", "engine"]),
@@ -278,7 +275,7 @@ pub(crate) const CRATES: [CrateRules; 13] = [
             ("blocking", &["engine"]),
             ("sandbox", &["engine"]),
             ("engine", &[]),
-            ("tests", &["engine", "toolbox"]),
+            ("tests", &["deliver", "engine", "toolbox"]),
         ],
         owned_crates: &[
             CrateOwnership {

@@ -25,6 +25,9 @@ pub const RESULT_TOOL: &str = "Result";
 /// The name under which tools find the files that the run was given, as if it were a folder.
 pub const FILES_NAME: &str = "@files";
 
+/// Files are written only while the agent's own disk has this much more than they take: for the agent's journal.
+pub const MIN_JOURNAL_ROOM_BYTES: u64 = 64 << 20;
+
 /// The size limit of a result's text, in bytes.
 pub const RESULT_LIMIT: usize = 64 * 1024;
 

@@ -5,6 +5,7 @@
 //! | [`workspace`], `resolved_path`, `access` | from a path to a handle that the kernel resolved, or why not |
 //! | `places` | the working directory, and the files that the run was given |
 //! | `guard` | the paths that tools must not touch |
+//! | `journal_room` | the room on the disk that they must leave |
 //! | `walk`, `ignore_rules`, `bounded_reader`, `hits` | searching many files |
 //! | `seen_files`, `change`, `replace`, `temporary`, `attributes` | from a read file to its atomic replacement |
 //! | `text`, `display`, `output`, `diff`, `nearest` | text for models and for people |
@@ -19,6 +20,7 @@ pub(crate) mod guard;
 pub(crate) mod hits;
 pub mod identity;
 pub(crate) mod ignore_rules;
+pub(crate) mod journal_room;
 pub(crate) mod nearest;
 pub(crate) mod output;
 pub(crate) mod places;

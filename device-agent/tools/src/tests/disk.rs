@@ -3,10 +3,15 @@
 //! Each test runs itself again in its own mount namespace, where it may mount without being root.
 
 use std::process::Command;
+use std::sync::Arc;
 
+use deskgate_definition::ModelReads;
+use deskgate_definition::approvals::Rulebook;
+use futures_util::future::BoxFuture;
 use serde_json::json;
 
 use super::*;
+use crate::deliver::{Outbox, TakenCopy};
 
 /// Runs the inner test of this module after `prepare`, a shell script that finds the test's folder in `$PLACE`.
 /// `false`, with a message, if this system has no unprivileged namespaces.
@@ -68,6 +73,19 @@ fn what_the_agent_needs_for_its_journal_no_tool_writes_into() {
     inside_a_namespace("beside_the_journal", "mount -t tmpfs -o size=48m tmpfs \"$PLACE\"", place.path());
 }
 
+/// Nothing is ever taken from its folder.
+struct NoOutbox(std::path::PathBuf);
+
+impl Outbox for NoOutbox {
+    fn folder(&self) -> std::path::PathBuf {
+        self.0.clone()
+    }
+
+    fn take(&self, copy: TakenCopy) -> BoxFuture<'static, Result<String, String>> {
+        panic!("{copy:?} was taken")
+    }
+}
+
 #[tokio::test]
 #[ignore = "run by what_the_agent_needs_for_its_journal_no_tool_writes_into, on a disk of 48 MiB"]
 async fn beside_the_journal() {
@@ -87,6 +105,16 @@ async fn beside_the_journal() {
     let output = write(&open(&own)).await;
     assert!(output.is_error && output.text.contains("needs what is left for its journal"), "{}", output.text);
     assert!(!inside.join("a.txt").exists());
+    // What is handed out is copied into the agent's own folder first.
+    std::fs::write(inside.join("report.txt"), "x").expect("written");
+    let (options, outbox) = (WorkspaceOptions::of(&inside, &own), Arc::new(NoOutbox(own.clone())));
+    let toolbox =
+        Toolbox::open_under(&Rulebook::default(), &[ToolName::Deliver], &[], ModelReads::Text, Some(outbox), options);
+    let arguments = json!({ "file_path": "report.txt" });
+    let called = toolbox.expect("opens").call("Deliver", arguments, CancellationToken::new()).await;
+    let output = called.expect("the directory stands");
+    assert!(output.is_error && output.text.contains("needs what is left for its journal"), "{}", output.text);
+    assert_eq!(std::fs::read_dir(&own).expect("there").count(), 0);
     // An agent whose folder is on another disk loses nothing.
     let elsewhere = tempfile::tempdir().expect("on another disk");
     assert!(!write(&open(&elsewhere.path().join("none"))).await.is_error);
