@@ -19,7 +19,7 @@ fn delivering(folder: &Folder, name: &str, calls: &[Value]) -> String {
     folder.script(name, json!(steps))
 }
 
-async fn download(
+pub(crate) async fn download(
     backend: &Backend,
     run_id: &str,
     artifact: &Value,

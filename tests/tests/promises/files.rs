@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::text;
 
 /// Bytes in which no part repeats another.
-fn some_bytes(length: usize, seed: u64) -> Vec<u8> {
+pub(crate) fn some_bytes(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
         state ^= state << 13;
@@ -21,7 +21,7 @@ fn some_bytes(length: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-async fn upload(backend: &Backend, name: &str, bytes: impl Into<Vec<u8>>) -> Value {
+pub(crate) async fn upload(backend: &Backend, name: &str, bytes: impl Into<Vec<u8>>) -> Value {
     let name: String = name.bytes().map(|byte| format!("%{byte:02X}")).collect();
     let request = backend.request(Method::POST, &format!("/files?name={name}")).body(bytes.into());
     let answer = backend.send(request).await.expect("answered");
@@ -29,7 +29,7 @@ async fn upload(backend: &Backend, name: &str, bytes: impl Into<Vec<u8>>) -> Val
     answer.body
 }
 
-fn with_files(text: &str, files: &[Value]) -> Value {
+pub(crate) fn with_files(text: &str, files: &[Value]) -> Value {
     let files: Vec<_> = files.iter().map(|file| json!({ "file_id": file["file_id"] })).collect();
     json!({ "input": { "text": text, "files": files } })
 }

@@ -6,6 +6,7 @@ mod approvals;
 mod artifacts;
 mod backups;
 mod bad_networks;
+mod buckets;
 mod busy_agent;
 mod callbacks;
 mod command_line;
