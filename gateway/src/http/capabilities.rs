@@ -5,7 +5,9 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use deskgate_protocol::VERSION;
-use deskgate_protocol::file::{MAX_FILE_BYTES, MAX_RUN_FILE_BYTES, MAX_RUN_FILES};
+use deskgate_protocol::file::{
+    MAX_FILE_BYTES, MAX_RUN_ARTIFACT_BYTES, MAX_RUN_ARTIFACTS, MAX_RUN_FILE_BYTES, MAX_RUN_FILES,
+};
 use deskgate_protocol::run::EventType;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -79,6 +81,10 @@ struct Limits {
     run_files: usize,
     /// Bytes that they may have together.
     run_file_bytes: u64,
+    /// Files that a run may hand out.
+    run_artifacts: usize,
+    /// Bytes that they may have together.
+    run_artifact_bytes: u64,
     /// Bytes of an application's files and artifacts together.
     stored_bytes_per_application: u64,
     /// Seconds after which a file is deleted that no run has.
@@ -156,6 +162,8 @@ pub(super) fn capabilities(limits: &crate::domain::CallerLimits, listener: &serv
             file_bytes: MAX_FILE_BYTES,
             run_files: MAX_RUN_FILES,
             run_file_bytes: MAX_RUN_FILE_BYTES,
+            run_artifacts: MAX_RUN_ARTIFACTS,
+            run_artifact_bytes: MAX_RUN_ARTIFACT_BYTES,
             stored_bytes_per_application: limits.storage.bytes_per_application,
             unused_file_seconds: UNUSED_FILE_TTL.as_secs(),
             data_bytes: deskgate_schema::MAX_DATA_BYTES,

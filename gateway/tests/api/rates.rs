@@ -123,7 +123,9 @@ async fn any_key_learns_the_versions_limits_and_events_of_this_gateway() {
         "input_text_bytes": 262_144, "data_bytes": 262_144, "schema_bytes": 32_768, "schema_depth": 20, "schema_properties": 500,
         "body_bytes": 1_048_576, "webhook_body_bytes": 262_144, "head_bytes": 32_768, "body_seconds": 30, "head_seconds": 10,
         "queue_ttl_seconds": 604_800, "max_duration_seconds": 86_400, "wait_seconds": 60, "page_entries": 100,
-        "retention_seconds": 2_592_000,
+        "retention_seconds": 2_592_000, "uploads_per_key": 8, "file_bytes": 67_108_864, "run_files": 16, "run_file_bytes": 134_217_728,
+        "run_artifacts": 16, "run_artifact_bytes": 268_435_456, "stored_bytes_per_application": 5_368_709_120_u64,
+        "unused_file_seconds": 86_400,
     });
     assert_eq!(told["limits"], limits);
     assert!(told["event_types"].as_array().is_some_and(|types| types.contains(&json!("run.accepted"))), "{told}");
