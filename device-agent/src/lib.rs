@@ -361,8 +361,9 @@ impl Agent {
                 let transfers = transfers.clone();
                 move || transfers.clone().send(artifacts.clone())
             });
+            let executing = transfers.clone();
             let execute: ExecuteFn = Arc::new(move |job, reports, stop| {
-                let (accounts, servers, transfers) = (accounts.clone(), servers.clone(), transfers.clone());
+                let (accounts, servers, transfers) = (accounts.clone(), servers.clone(), executing.clone());
                 Box::pin(executor::execute(job, accounts, servers, transfers, store.clone(), reports, stop))
             });
             let slots = self.store.settings().slots().await?.unwrap_or(dispatcher::DispatcherConfig::default().slots);
@@ -385,6 +386,7 @@ impl Agent {
                 link: handle.clone(),
                 kept_awake,
                 ended_runs: reached.ended_runs(),
+                transfers: transfers.clone(),
             }));
             let preference = self.keep_awake.clone();
             let _sleep = spawn_restarting("sleep", {

@@ -83,7 +83,8 @@ document.addEventListener("submit", async (event) => {
   if (underWay.has(part)) return;
   underWay.add(part);
   try {
-    const body = new URLSearchParams(new FormData(event.target, event.submitter));
+    const data = new FormData(event.target, event.submitter);
+    const body = event.target.enctype === "multipart/form-data" ? data : new URLSearchParams(data);
     const answer = await fetch(event.target.action, { method: "POST", body, headers: { Accept: "text/html" } });
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     const question = page.querySelector(".question");

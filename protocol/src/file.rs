@@ -85,6 +85,19 @@ pub struct Artifact {
     pub state: ArtifactState,
 }
 
+impl InputFile {
+    /// Files as a run has them, in their order, each under a name of its own. Device and gateway make the same of the same files.
+    pub fn list<'f>(files: impl IntoIterator<Item = &'f File>) -> Vec<Self> {
+        let mut list = Vec::<Self>::new();
+        for File { file_id, name, media_type, size, sha256, .. } in files {
+            let taken = |name: &str| list.iter().any(|other| other.name.to_lowercase() == name.to_lowercase());
+            let (name, media_type) = (unique_name(name, taken).into_owned(), media_type.clone());
+            list.push(Self { file_id: *file_id, name, media_type, size: *size, sha256: *sha256 });
+        }
+        list
+    }
+}
+
 api_words! {
     /// Whether the bytes of an artifact can be read.
     pub enum ArtifactState {
@@ -133,6 +146,40 @@ pub fn is_media_type(text: &str) -> bool {
     text.len() <= MAX_MEDIA_TYPE_BYTES
         && text.bytes().all(|b| b == b' ' || b.is_ascii_graphic())
         && essence.split_once('/').is_some_and(|(kind, subtype)| is_token(kind) && is_token(subtype))
+}
+
+/// What a file of this name usually is. Nobody looks into it.
+pub fn usual_media_type(name: &str) -> &'static str {
+    let extension = name.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase()).unwrap_or_default();
+    match extension.as_str() {
+        "txt" | "log" => "text/plain",
+        "md" => "text/markdown",
+        "csv" => "text/csv",
+        "tsv" => "text/tab-separated-values",
+        "html" | "htm" => "text/html",
+        "ics" => "text/calendar",
+        "json" => "application/json",
+        "jsonl" => "application/jsonl",
+        "xml" => "application/xml",
+        "yaml" | "yml" => "application/yaml",
+        "pdf" => "application/pdf",
+        "zip" => "application/zip",
+        "gz" => "application/gzip",
+        "doc" => "application/msword",
+        "docx" => "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+        "xls" => "application/vnd.ms-excel",
+        "xlsx" => "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+        "ppt" => "application/vnd.ms-powerpoint",
+        "pptx" => "application/vnd.openxmlformats-officedocument.presentationml.presentation",
+        "odt" => "application/vnd.oasis.opendocument.text",
+        "ods" => "application/vnd.oasis.opendocument.spreadsheet",
+        "png" => "image/png",
+        "jpg" | "jpeg" => "image/jpeg",
+        "gif" => "image/gif",
+        "webp" => "image/webp",
+        "svg" => "image/svg+xml",
+        _ => UNKNOWN_MEDIA_TYPE,
+    }
 }
 
 /// Bytes of what counts as an extension, with its dot.

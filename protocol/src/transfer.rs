@@ -16,7 +16,7 @@
 //! ```
 //!
 //! Who may ask is told by a [`TransferTicket`], which a device asks for on its control channel: it stands for one attempt of one
-//! run, for [`TICKET_TTL`]. A stream that breaks is opened again, and what was asked is asked again from the offset that was
+//! run, or for the device's owner (`upload`, `get_artifact`), for [`TICKET_TTL`]. A stream that breaks is opened again, and what was asked is asked again from the offset that was
 //! reached.
 
 use std::fmt;
@@ -25,8 +25,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use crate::file::Artifact;
-use crate::ids::FileId;
+use crate::canonical::Sha256Digest;
+use crate::file::{Artifact, File};
+use crate::ids::{ApplicationId, ArtifactId, FileId, RunId};
 
 /// The path of transfers, beside the control channel's.
 pub const TRANSFERS_PATH: &str = "/transfers";
@@ -63,6 +64,32 @@ pub enum TransferRequest {
         /// The artifact.
         artifact: Artifact,
     },
+    /// Stores a file for runs that the owner requests. Answered by `send_from` the start; when all bytes have come, by `stored`.
+    Upload {
+        /// Stands for the owner.
+        ticket: TransferTicket,
+        /// The application that the runs are of.
+        app_id: ApplicationId,
+        /// The file's name.
+        name: String,
+        /// What it is.
+        media_type: String,
+        /// Bytes.
+        size: u64,
+        /// Their digest.
+        sha256: Sha256Digest,
+    },
+    /// The bytes of an artifact of one of the owner's runs. Answered by `sending`, and then the bytes.
+    GetArtifact {
+        /// Stands for the owner.
+        ticket: TransferTicket,
+        /// The run.
+        run_id: RunId,
+        /// The artifact.
+        artifact_id: ArtifactId,
+        /// Bytes that the device has.
+        offset: u64,
+    },
 }
 
 /// What a gateway answers on a transfer stream.
@@ -81,6 +108,11 @@ pub enum TransferReply {
     },
     /// It is done, and durable.
     Done,
+    /// The owner's file is there.
+    Stored {
+        /// The file.
+        file: File,
+    },
     /// It is not done.
     Refused {
         /// Why, for the device.
@@ -119,7 +151,7 @@ impl TransferRefusalCode {
     }
 }
 
-/// A gateway's word that its bearer executes one attempt of one run. Only the gateway reads its content.
+/// A gateway's word that its bearer executes one attempt of one run, or is the device's owner. Only the gateway reads its content.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TransferTicket(Zeroizing<String>);

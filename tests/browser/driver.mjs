@@ -100,6 +100,8 @@ const commands = {
         await pages[page].waitForLoadState("load");
         await pages[page].locator(at).click();
     },
+    give: ({ page, at, paths }) => pages[page].locator(at).setInputFiles(paths),
+    give: ({ page, at, paths }) => pages[page].locator(at).setInputFiles(paths),
     fill: ({ page, at, text }) => pages[page].locator(at).fill(text),
     check: ({ page, at, on }) => pages[page].locator(at).setChecked(on),
     choose: ({ page, at, value }) => pages[page].locator(at).selectOption(value),

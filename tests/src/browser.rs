@@ -161,6 +161,11 @@ impl BrowserPage {
         self.ask("click", json!({ "at": at })).await;
     }
 
+    /// Chooses files of this computer in a field for files.
+    pub async fn give(&self, at: &str, paths: &[&Path]) {
+        self.ask("give", json!({ "at": at, "paths": paths })).await;
+    }
+
     /// Writes a text into a field.
     pub async fn fill(&self, at: &str, text: &str) {
         self.ask("fill", json!({ "at": at, "text": text })).await;

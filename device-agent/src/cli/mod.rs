@@ -18,6 +18,7 @@ mod daemon;
 mod delivery;
 mod doctor;
 mod export;
+mod files;
 mod find;
 mod help;
 mod hook;

@@ -424,7 +424,7 @@ async fn first_run(agent: &AgentClient, endpoint_id: EndpointId, input: String) 
     let is_it = |run: &ListedRun| run.phase != Phase::Final && run.asked.as_ref() == Some(&asked);
     let mut run = match agent.manage(newest).await?.runs.into_iter().find(is_it) {
         Some(under_way) => under_way.run,
-        None => agent.manage(TryEndpoint { endpoint_id, input, data: None }).await?,
+        None => agent.manage(TryEndpoint { endpoint_id, input, data: None, files: Vec::new() }).await?,
     };
     let deadline = Instant::now() + RUN_TIMEOUT;
     while run.phase != Phase::Final && Instant::now() < deadline {

@@ -13,9 +13,12 @@ use deskgate_program::records::given::{self, GivenId};
 use deskgate_program::records::tones::Toned;
 use deskgate_program::visible;
 use deskgate_protocol::RunId;
+use deskgate_protocol::canonical::Sha256Digest;
+use deskgate_protocol::file::ArtifactState;
 use deskgate_protocol::management::{FindByEnd, ListRuns, ListedRun, RecordKind, RunDetail, ShowRun, StopRun};
 use deskgate_protocol::run::{Phase, Run, RunEvent, RunState};
 
+use super::files::{self, ArtifactsCommand};
 use super::identity::fingerprint;
 use super::socket::AgentClient;
 use super::{app, call, no_secret, operation, service};
@@ -73,6 +76,9 @@ pub(super) enum RunCommand {
         /// Which of its calls, as `deskgate run show` names them
         call: String,
     },
+    /// The files that a run handed out
+    #[command(subcommand)]
+    Artifacts(ArtifactsCommand),
     /// Follow a run's events until it ends
     Tail {
         /// Its identifier, or the end of it as `run list` shows it
@@ -138,6 +144,7 @@ pub(super) async fn run(agent: AgentClient, command: RunCommand, out: Output) ->
             out.result("call/1", &record, || call::whole(&record));
             Ok(())
         }
+        RunCommand::Artifacts(command) => files::run(&agent, command, out).await,
         RunCommand::Tail { run, timeout } => tail(agent.clone(), find(&agent, run).await?, timeout, out).await,
         RunCommand::Reconcile { run, finished, not_done, run_again: _ } => {
             let finding = match (finished, not_done) {
@@ -374,7 +381,11 @@ pub(super) fn first_line(text: &str) -> String {
 
 fn line(event: &RunEvent) -> String {
     let about = |name: &str| event.data.get(name).and_then(|value| value.as_str()).map(first_line);
-    let detail = about("tool").or_else(|| about("text")).or_else(|| about("reason")).unwrap_or_default();
+    let detail = about("tool")
+        .or_else(|| about("text"))
+        .or_else(|| about("reason"))
+        .or_else(|| about("name"))
+        .unwrap_or_default();
     format!("{:>4}  {}  {:24} {detail}", event.sequence, event.created_at, event.kind.as_str()).trim_end().to_owned()
 }
 
@@ -402,5 +413,19 @@ fn summary(RunDetail { run, subject, .. }: &RunDetail) -> String {
             text += &format!("\n{shown:#}\n");
         }
     }
-    text
+    let given = run.input.as_ref().and_then(|input| input.files().ok()).unwrap_or_default();
+    text += &file_list("Files given", given.iter().map(|file| (&*file.name, file.size, file.sha256, "")));
+    let handed_out = run.artifacts.iter().map(|artifact| {
+        let missing = if artifact.state == ArtifactState::Missing { ", its bytes are missing" } else { "" };
+        (&*artifact.name, artifact.size, artifact.sha256, missing)
+    });
+    text + &file_list("Handed out", handed_out)
+}
+
+/// Files, a line each.
+fn file_list<'f>(title: &str, files: impl Iterator<Item = (&'f str, u64, Sha256Digest, &'f str)>) -> String {
+    let lines: String = files
+        .map(|(name, size, sha256, more)| format!("  {}  {size} bytes, sha256 {sha256}{more}\n", visible::line(name)))
+        .collect();
+    if lines.is_empty() { lines } else { format!("\n{title}\n{lines}") }
 }

@@ -21,7 +21,7 @@ use serde_json::Value;
 
 use super::service_life::{self, ServiceLifeCommand};
 use super::socket::AgentClient;
-use super::{app, checks, mcp, no_secret, rules, service_templates, service_versions};
+use super::{app, checks, files, mcp, no_secret, rules, service_templates, service_versions};
 use crate::local::{
     CreateService, EditService, ElsewhereApplication, ListElsewhere, ListServices, ListStandings, LookAtFolder,
     PublishService, ServiceStanding, ShowService, TryServiceDraft, stage,
@@ -98,6 +98,9 @@ pub(super) enum ServiceCommand {
         /// The data that it is given, a JSON file; - for standard input
         #[arg(long, value_name = "FILE")]
         data: Option<PathBuf>,
+        /// A file that it is given; may be repeated
+        #[arg(long, value_name = "FILE")]
+        file: Vec<PathBuf>,
         /// Wait for its end, at most so long
         #[arg(long, value_name = "TIME", value_parser = duration::parse)]
         wait: Option<Duration>,
@@ -132,8 +135,8 @@ pub(super) struct DefinitionArgs {
     /// A file with the fixed task
     #[arg(long, value_name = "FILE")]
     instructions_file: Option<PathBuf>,
-    /// The tools, separated by commas; "none" for conversation only; Bash, which runs commands, and Fetch, which gets
-    /// pages of the web, are among them only when named [default: Read,Grep,Glob,Edit,Write]
+    /// The tools, separated by commas; "none" for conversation only; Bash, which runs commands, Fetch, which gets pages
+    /// of the web, and Deliver, which hands files out, are among them only when named [default: Read,Grep,Glob,Edit,Write]
     #[arg(long, value_name = "TOOLS")]
     tools: Option<String>,
     /// The network that commands have: none, or host for the whole network of this computer; Fetch does not use it
@@ -299,13 +302,18 @@ pub(super) async fn run(agent: AgentClient, command: ServiceCommand, out: Output
         ServiceCommand::Diff { service, from, to } => {
             service_versions::compare(&agent, &service, from, to, out).await?;
         }
-        ServiceCommand::Try { service, draft, input, data, wait } => {
+        ServiceCommand::Try { service, draft, input, data, file, wait } => {
             no_secret("--input", &input)?;
             let data = data.map(|file| json_file("--data", &file)).transpose()?;
             let service = find(&agent, &service).await?;
-            let run = match draft {
-                true => agent.request(TryServiceDraft { draft_id: service.draft_id, input, data }).await?,
-                false => agent.manage(TryEndpoint { endpoint_id: callable(&service)?, input, data }).await?,
+            let endpoint_id = if draft { None } else { Some(callable(&service)?) };
+            let files = files::upload(&agent, service.app_id, file).await?;
+            let run = match endpoint_id {
+                None => agent.request(TryServiceDraft { draft_id: service.draft_id, input, data, files }).await?,
+                Some(endpoint_id) => {
+                    let files = files.iter().map(|file| file.file_id).collect();
+                    agent.manage(TryEndpoint { endpoint_id, input, data, files }).await?
+                }
             };
             if wait.is_some() {
                 return super::run::show(agent, run.run_id, wait, out).await;

@@ -27,6 +27,7 @@ use crate::identity::DeviceKey;
 use crate::link::LinkHandle;
 use crate::power::{AwakeStatus, KeepAwake};
 use crate::services::{CheckEnvironment, CheckProgress, GatewayClient, ServiceManager};
+use crate::transfers::Transfers;
 
 /// The connection in force: replaced when another one is saved.
 #[derive(Clone)]
@@ -39,6 +40,8 @@ pub struct ActiveConnection {
     pub kept_awake: watch::Receiver<AwakeStatus>,
     /// The ended runs of a built-in gateway.
     pub ended_runs: Option<SharedEndedRuns>,
+    /// The owner's files and artifacts, over that connection.
+    pub transfers: Transfers,
 }
 
 /// The data and handles behind the answers.

@@ -11,6 +11,7 @@
 //! | [`calls`] | the tool calls of runs |
 //! | [`handler`] | answers requests, inside the agent |
 //! | [`export`] | an application's runs as JSON Lines |
+//! | [`files`] | files for the owner's runs, and artifacts that the owner gets |
 //! | [`ended_runs`] | the interface to a built-in gateway's ended runs |
 //! | [`find`] | search by identifier or name |
 //! | [`health`] | checks the agent's health, and answers about it |
@@ -48,6 +49,7 @@ pub mod elsewhere;
 pub mod ended_runs;
 mod error_reply;
 pub mod export;
+pub mod files;
 pub mod find;
 pub mod handler;
 pub mod health;
@@ -110,6 +112,7 @@ pub use connection::{
     GetConnection, GetHostKeys, HostKeysView, SaveConnection, TestConnection,
 };
 pub use elsewhere::{CopiedApplication, CopyApplication, ElsewhereApplication, ListElsewhere};
+pub use files::{GetArtifact, SavedArtifact, UploadFile};
 pub use find::{Find, HitKind, SearchHit, SearchResults};
 use handler::RequestHandler;
 pub use health::{GetHealth, GetLog, IgnoreDuration, IgnoreProblem, MakeBundle};
@@ -226,6 +229,10 @@ request::requests! {
     PublishService;
     /// Start a run of a checked draft.
     TryServiceDraft;
+    /// Uploads a file for runs that the owner requests.
+    UploadFile;
+    /// Gets an artifact of a run into a new file.
+    GetArtifact;
     /// The published versions of a service, newest first.
     ListVersions;
     /// Save a draft once more as a new service.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use deskgate_definition::{Check, CheckReport, Definition, Service, Version};
+use deskgate_protocol::file::File;
 use deskgate_protocol::run::Run;
 use deskgate_protocol::{ApplicationId, DraftId};
 use serde::{Deserialize, Serialize};
@@ -182,6 +183,9 @@ pub struct TryServiceDraft {
     /// The input's data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Value>,
+    /// The input's files, which were uploaded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<File>,
 }
 
 impl TypedRequest for TryServiceDraft {
@@ -189,7 +193,8 @@ impl TypedRequest for TryServiceDraft {
 
     async fn answer(self, handler: &RequestHandler, asker: Requester) -> Result<Run, ErrorReply> {
         let _turn = handler.publication_turn.lock().await;
-        handler.services(asker)?.try_draft(self.draft_id, self.input, self.data).await.map_err(ErrorReply::from)
+        let Self { draft_id, input, data, files } = self;
+        handler.services(asker)?.try_draft(draft_id, input, data, &files).await.map_err(ErrorReply::from)
     }
 }
 

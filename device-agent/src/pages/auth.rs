@@ -21,10 +21,10 @@ use deskgate_protocol::canonical::Sha256Digest;
 use super::fields::FormFields;
 use super::mount::Mount;
 use super::sessions::{SessionState, form_token, is_form_token};
-use super::{ErrorNotice, ErrorPage, Pages, live, style};
+use super::{ErrorNotice, ErrorPage, Pages, live, style, uploads};
 
 /// The size limit of a form, in bytes.
-const MAX_FORM_BYTES: usize = 2 * 1024 * 1024;
+pub(super) const MAX_FORM_BYTES: usize = 2 * 1024 * 1024;
 
 /// No content from elsewhere, no inline script or style, no frames.
 const CSP_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
@@ -66,7 +66,7 @@ enum RejectReason {
         ended: bool,
     },
     /// The form is not of this session, or the body is no form.
-    Form(&'static str, Option<Visitor>),
+    Form(String, Option<Visitor>),
 }
 
 /// Admits a request or refuses it; every answer gets the security headers.
@@ -131,12 +131,16 @@ async fn admit(pages: &Pages, request: Request, mount: Option<Mount>) -> Result<
     };
     let (value, visitor) = session.unzip();
     let rejected = |why| RejectReason::Form(why, visitor.clone());
-    let (mut request, fields) =
-        if safe { (request, FormFields::default()) } else { form(request).await.map_err(rejected)? };
-    if let Some(value) = value.filter(|_| !safe)
-        && !is_form_token(&value, fields.get("token"))
-    {
-        return Err(rejected("The form did not carry this session's token."));
+    let is_token = |token: &str| value.as_ref().is_none_or(|value| is_form_token(value, token));
+    let (mut request, fields) = if safe {
+        (request, FormFields::default())
+    } else if visitor.is_some() && uploads::takes_files(&request) {
+        form_with_files(pages, request, is_token).await.map_err(rejected)?
+    } else {
+        form(request).await.map_err(rejected)?
+    };
+    if !safe && !is_token(fields.get("token")) {
+        return Err(rejected("The form did not carry this session's token.".to_owned()));
     }
     if let Some(visitor) = visitor {
         request.extensions_mut().insert(visitor);
@@ -213,14 +217,26 @@ fn is_ours(headers: &HeaderMap, own: SocketAddr) -> bool {
 
 /// Reads a form, or says why it cannot. Other types are refused: a page elsewhere could send those without a preflight
 /// too.
-async fn form(request: Request) -> Result<(Request, FormFields), &'static str> {
+async fn form(request: Request) -> Result<(Request, FormFields), String> {
     let (parts, body) = request.into_parts();
-    let bytes = axum::body::to_bytes(body, MAX_FORM_BYTES).await.map_err(|_| "The form is too large.")?;
+    let bytes = axum::body::to_bytes(body, MAX_FORM_BYTES).await.map_err(|_| "The form is too large.".to_owned())?;
     let copy = Request::from_parts(parts.clone(), Body::from(bytes));
-    let Form(fields) = Form::<Vec<(String, String)>>::from_request(copy, &())
-        .await
-        .map_err(|_| "What was sent is not a form of these pages.")?;
+    let read = Form::<Vec<(String, String)>>::from_request(copy, &()).await;
+    let Form(fields) = read.map_err(|_| uploads::NO_FORM.to_owned())?;
     Ok((Request::from_parts(parts, Body::from(Bytes::new())), FormFields(fields)))
+}
+
+/// The same for a form with files.
+async fn form_with_files(
+    pages: &Pages,
+    request: Request,
+    is_token: impl Fn(&str) -> bool,
+) -> Result<(Request, FormFields), String> {
+    let (mut parts, body) = request.into_parts();
+    let copy = Request::from_parts(parts.clone(), body);
+    let (fields, files) = uploads::read(copy, &pages.handler().own_folder, is_token).await?;
+    parts.extensions.insert(files);
+    Ok((Request::from_parts(parts, Body::from(Bytes::new())), fields))
 }
 
 /// The value of a cookie.
@@ -259,7 +275,7 @@ impl RejectReason {
                 super::html(StatusCode::FORBIDDEN, &RejectedPage { why, signed_in: false })
             }
             Self::Form(why, visitor) => {
-                let page = RejectedPage { why, signed_in: visitor.is_some() };
+                let page = RejectedPage { why: &why, signed_in: visitor.is_some() };
                 return (super::html(StatusCode::FORBIDDEN, &page), visitor);
             }
             Self::SignIn { ended } => super::sign_in_form::page(ended),

@@ -74,6 +74,7 @@ mod tiles;
 mod timeline;
 mod trial;
 mod unsettled;
+mod uploads;
 mod versions;
 mod wait_times;
 mod webhook_form;
@@ -131,6 +132,7 @@ impl Pages {
         wall: WallClock,
         stop: CancellationToken,
     ) -> Result<Self, deskgate_store::Error> {
+        uploads::tidy(&handler.own_folder);
         let sessions = Sessions::load(handler.store.settings(), wall).await?;
         // Cookies ignore ports: the names of two agents' cookies differ by their keys.
         let own = Sha256Digest::of(handler.key.public_key().fingerprint().as_bytes()).to_string();

@@ -8,6 +8,8 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use deskgate_definition::Service;
 use deskgate_program::visible;
+use deskgate_protocol::canonical::Sha256Digest;
+use deskgate_protocol::file::{Artifact, ArtifactState};
 use deskgate_protocol::ids::{ApplicationId, DraftId, EndpointId, RunId};
 use deskgate_protocol::management::{
     Application, ApplicationState, Day, DurationStats, GetOverview, ListApplications, ListRuns, ListedRun,
@@ -160,10 +162,13 @@ impl RunRow {
         self.run.input.as_ref().map(|input| input.text.as_str())
     }
 
-    /// The members of its input beside the text, as JSON.
+    /// The members of its input beside text and files, as JSON.
     pub(super) fn input_details(&self) -> Option<String> {
-        let more = self.run.input.as_ref().map(|input| &input.more).filter(|more| !more.is_empty())?;
-        Some(format!("{:#}", serde_json::Value::Object(more.clone())))
+        let mut more = self.run.input.as_ref()?.more.clone();
+        if !self.given().is_empty() {
+            more.remove("files");
+        }
+        (!more.is_empty()).then(|| format!("{:#}", serde_json::Value::Object(more)))
     }
 
     /// The answer, as HTML. What was said beside data stands among the messages.
@@ -176,6 +181,21 @@ impl RunRow {
     pub(super) fn data(&self) -> Option<String> {
         let data = self.run.result.as_ref()?.data.as_ref()?;
         Some(format!("{data:#}"))
+    }
+
+    /// The files that it was given: names, and what is known of each.
+    pub(super) fn given(&self) -> Vec<(String, String)> {
+        let files = self.run.input.as_ref().and_then(|input| input.files().ok()).unwrap_or_default();
+        files.iter().map(|file| file_facts(&file.name, file.size, file.sha256, "")).collect()
+    }
+
+    /// The files that it handed out: names, and what is known of each.
+    pub(super) fn handed_out(&self) -> Vec<(String, String)> {
+        let facts = |artifact: &Artifact| {
+            let missing = if artifact.state == ArtifactState::Missing { ", its bytes are missing" } else { "" };
+            file_facts(&artifact.name, artifact.size, artifact.sha256, missing)
+        };
+        self.run.artifacts.iter().map(facts).collect()
     }
 
     /// What its caller is told about its failure.
@@ -438,4 +458,9 @@ fn steps(
             button: published.map(|service| ("Try it", format!("/services/{}#try", service.draft_id))),
         },
     ]
+}
+
+/// A file's name, and what is known of it.
+fn file_facts(name: &str, size: u64, sha256: Sha256Digest, more: &str) -> (String, String) {
+    (visible::line(name), format!("{size} bytes, sha256 {sha256}{more}"))
 }

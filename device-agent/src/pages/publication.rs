@@ -5,16 +5,19 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use deskgate_definition::Service;
-use deskgate_protocol::ids::DraftId;
+use deskgate_protocol::ids::{DraftId, EndpointId};
 use deskgate_protocol::management::{ShowApplication, TryEndpoint};
+use deskgate_protocol::run::Run;
+use serde_json::Value;
 
 use super::auth::Visitor;
 use super::fields::FormFields;
 use super::frame::{Frame, Section};
 use super::live::Topic;
 use super::service_editor::ServiceEditor;
+use super::uploads::{FormFile, FormFiles};
 use super::{PageError, Pages, stages, trial};
-use crate::local::{ErrorReplyCode, PublishService, ShowService, TryServiceDraft, summary};
+use crate::local::{ErrorReply, ErrorReplyCode, PublishService, ShowService, TryServiceDraft, UploadFile, summary};
 
 #[derive(Template)]
 #[template(path = "service-publish.html")]
@@ -71,27 +74,15 @@ pub(super) async fn try_out(
     visitor: Visitor,
     Path(draft_id): Path<DraftId>,
     fields: FormFields,
+    given: FormFiles,
 ) -> Result<Response, PageError> {
     let service = pages.handler().request(ShowService { draft_id }).await?;
     let input = fields.get("input").replace("\r\n", "\n");
     let of = fields.get("of").to_owned();
     let published = service.published.as_ref().and(service.endpoint_id).filter(|_| of == trial::OF_PUBLISHED);
-    let data = match fields.filled("data").map(|text| serde_json::from_str(&text)).transpose() {
-        Ok(data) => data,
-        Err(error) => {
-            let mut draft =
-                ServiceEditor { untried: Some(format!("The data is not JSON: {error}")), ..ServiceEditor::of(service) };
-            draft.fields.0.extend([
-                ("input".to_owned(), input),
-                ("data".to_owned(), fields.get("data").to_owned()),
-                ("of".to_owned(), of),
-            ]);
-            return draft.show(&pages, &visitor).await;
-        }
-    };
-    let asked = match published {
-        Some(endpoint_id) => pages.handler().manage(TryEndpoint { endpoint_id, input: input.clone(), data }).await,
-        None => pages.handler().request(TryServiceDraft { draft_id, input: input.clone(), data }).await,
+    let asked = match fields.filled("data").map(|text| serde_json::from_str(&text)).transpose() {
+        Err(error) => Err(invalid(format!("The data is not JSON: {error}"))),
+        Ok(data) => try_with(&pages, &service, published, input.clone(), data, &given).await,
     };
     match asked {
         Ok(run) => {
@@ -100,9 +91,39 @@ pub(super) async fn try_out(
         }
         Err(no) if matches!(no.code, ErrorReplyCode::Invalid | ErrorReplyCode::Refused) => {
             let mut draft = ServiceEditor { untried: Some(no.message), ..ServiceEditor::of(service) };
-            draft.fields.0.extend([("input".to_owned(), input), ("of".to_owned(), of)]);
+            let data = fields.get("data").to_owned();
+            draft.fields.0.extend([("input".to_owned(), input), ("data".to_owned(), data), ("of".to_owned(), of)]);
             draft.show(&pages, &visitor).await
         }
         Err(no) => Err(no.into()),
     }
+}
+
+/// Uploads the files, and starts the run.
+async fn try_with(
+    pages: &Pages,
+    service: &Service,
+    published: Option<EndpointId>,
+    input: String,
+    data: Option<Value>,
+    given: &FormFiles,
+) -> Result<Run, ErrorReply> {
+    if let Some(problem) = &given.problem {
+        return Err(invalid(problem.clone()));
+    }
+    let (app_id, mut files) = (service.app_id, Vec::with_capacity(given.files.len()));
+    for FormFile { name, path } in &given.files {
+        files.push(pages.handler().request(UploadFile { app_id, path: path.clone(), name: Some(name.clone()) }).await?);
+    }
+    match published {
+        None => pages.handler().request(TryServiceDraft { draft_id: service.draft_id, input, data, files }).await,
+        Some(endpoint_id) => {
+            let files = files.iter().map(|file| file.file_id).collect();
+            pages.handler().manage(TryEndpoint { endpoint_id, input, data, files }).await
+        }
+    }
+}
+
+fn invalid(message: String) -> ErrorReply {
+    ErrorReply { code: ErrorReplyCode::Invalid, message }
 }

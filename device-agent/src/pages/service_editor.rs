@@ -148,6 +148,11 @@ impl ServicePage {
         has_schema || !self.fields.get("data").is_empty()
     }
 
+    /// Whether it may be given files.
+    fn takes_files(&self) -> bool {
+        self.service.as_ref().is_some_and(|service| service.draft.data.takes_files)
+    }
+
     /// Whether the draft has still to be checked.
     fn draft_is_unchecked(&self) -> bool {
         self.service.as_ref().is_some_and(|service| service.stage() == ServiceStage::Draft)

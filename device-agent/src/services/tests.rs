@@ -286,7 +286,7 @@ async fn a_checked_draft_is_tried_and_changes_nothing_of_what_is_published() {
     let handler = TestServices::new().await;
     let service = handler.handler.create(ApplicationId::new(), handler.definition("First.")).await.expect("saved");
     let id = service.draft_id;
-    let ask = || handler.handler.try_draft(id, "Which letters?".to_owned(), None);
+    let ask = || handler.handler.try_draft(id, "Which letters?".to_owned(), None, &[]);
     assert!(matches!(ask().await, Err(Error::NotChecked(_))));
     handler.handler.check(id).await.expect("checked");
     let first = ask().await.expect("tried");

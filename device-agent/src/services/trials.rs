@@ -1,6 +1,7 @@
 //! Trying a checked draft before it is published.
 
 use deskgate_definition::{CheckReport, CheckResult, Service};
+use deskgate_protocol::file::{File, InputFile};
 use deskgate_protocol::ids::DraftId;
 use deskgate_protocol::management::{ManagementErrorCode, ShowRun, TryDraft};
 use deskgate_protocol::run::{Input, Run};
@@ -16,12 +17,20 @@ impl<G: GatewayClient> ServiceManager<G> {
     /// # Errors
     /// The draft is not checked, a check failed, its last test run has not ended, there is no such service, or the gateway or the
     /// database failed.
-    pub async fn try_draft(&self, draft_id: DraftId, text: String, data: Option<Value>) -> Result<Run, Error> {
+    pub async fn try_draft(
+        &self,
+        draft_id: DraftId,
+        text: String,
+        data: Option<Value>,
+        files: &[File],
+    ) -> Result<Run, Error> {
         let service = self.show(draft_id).await?;
         let report = passed(&service)?;
         self.await_last_trial(&service).await?;
-        let more = data.clone().map(|data| ("data".to_owned(), data));
-        let input = Input { text: text.clone(), more: more.into_iter().collect() };
+        let given = (!files.is_empty()).then(|| serde_json::to_value(InputFile::list(files)).expect("files are JSON"));
+        let more = [("data", data.clone()), ("files", given)];
+        let more = more.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
+        let input = Input { text: text.clone(), more };
         let prepared = self.store.prepare_trial(draft_id, &service.draft, report, &input).await?;
         let trial = prepared.ok_or(Error::NotFound(draft_id))?;
         let request = TryDraft {
@@ -31,6 +40,7 @@ impl<G: GatewayClient> ServiceManager<G> {
             definition_sha256: trial.digest,
             input: text,
             data,
+            files: files.iter().map(|file| file.file_id).collect(),
             output: service.draft.data.output().map(Box::new),
         };
         let run = self.gateway.call(request).await?;

@@ -176,7 +176,7 @@ async fn has_digest(folder: &RunFolder, file: &InputFile) -> Result<bool, FetchE
     read.await.map_err(failed)
 }
 
-fn digest(source: &mut File) -> io::Result<Sha256Digest> {
+pub(super) fn digest(source: &mut File) -> io::Result<Sha256Digest> {
     source.rewind()?;
     let (mut hash, mut buffer) = (Sha256::new(), vec![0; 256 * 1024]);
     loop {

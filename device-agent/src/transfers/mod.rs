@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `fetch` | files, before their run begins to work |
 //! | `send` | artifacts, until the gateway has them |
+//! | [`owner`] | files and artifacts that the owner asks for |
 //! | [`folder`] | where they lie while the run is executed |
 //!
 //! The gateway's word counts for nothing but what is done again: a file is used only when its bytes have the digest that stood in
@@ -14,6 +15,7 @@
 
 mod fetch;
 pub mod folder;
+pub mod owner;
 mod send;
 
 use std::io;

@@ -234,7 +234,9 @@ impl Transfers {
                     _ => missing(stream, ticket, one).await,
                 }
             }
-            TransferReply::Sending { .. } | TransferReply::SendFrom { .. } => Ok(Sent::Later),
+            TransferReply::Sending { .. } | TransferReply::SendFrom { .. } | TransferReply::Stored { .. } => {
+                Ok(Sent::Later)
+            }
         }
     }
 }
@@ -249,12 +251,17 @@ async fn missing(stream: &mut TransferStream, ticket: &TransferTicket, one: &Han
         // The gateway will not list it: the run ends without.
         TransferReply::Refused { code: TransferRefusalCode::Stale, .. } => Sent::Stale,
         TransferReply::Refused { .. } => Sent::Settled(ArtifactState::Missing),
-        TransferReply::Sending { .. } | TransferReply::SendFrom { .. } => Sent::Later,
+        TransferReply::Sending { .. } | TransferReply::SendFrom { .. } | TransferReply::Stored { .. } => Sent::Later,
     })
 }
 
 /// Sends the bytes of a copy from an offset on. False: they cannot be read.
-async fn send_bytes(stream: &mut TransferStream, mut file: File, offset: u64, size: u64) -> Result<bool, LinkError> {
+pub(super) async fn send_bytes(
+    stream: &mut TransferStream,
+    mut file: File,
+    offset: u64,
+    size: u64,
+) -> Result<bool, LinkError> {
     let mut left = size - offset;
     let mut is_at_offset = false;
     while left > 0 {

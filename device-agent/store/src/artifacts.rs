@@ -124,7 +124,7 @@ impl Artifacts {
             .await
     }
 
-    /// Forgets what a run handed out that is not this device's any more. Returns which copies nobody needs.
+    /// Counts what is left to send of a run that is not this device's any more as missing.
     ///
     /// # Errors
     /// The database cannot be written.

@@ -14,7 +14,7 @@ use deskgate_definition::tool::{Plan, PlanPreview, Tool, ToolFailure, ToolOutput
 use deskgate_protocol::ArtifactId;
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::ToolKind;
-use deskgate_protocol::file::{MAX_FILE_BYTES, UNKNOWN_MEDIA_TYPE, check_file_name};
+use deskgate_protocol::file::{MAX_FILE_BYTES, check_file_name, usual_media_type};
 use deskgate_protocol::service::MAX_DESCRIPTION_CHARS;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -97,7 +97,7 @@ impl DeliverTool {
             let mut beginning = Beginning::default();
             let (size, sha256) = copy(&mut file, &mut beginning)?;
             known.record_plan(&call, PlannedFrom { content: Some(sha256), seen_by });
-            let (media_type, text) = (media_type_of(&name).to_owned(), beginning.text());
+            let (media_type, text) = (usual_media_type(&name).to_owned(), beginning.text());
             Ok(Plan { place: Some(place), shown: PlanPreview::Delivery { name, media_type, size, sha256, text } })
         };
         crate::blocking::plan_on_blocking_thread(ToolName::Deliver, arguments.clone(), work)
@@ -240,7 +240,7 @@ fn take(
     });
     match copied {
         Ok((size, sha256)) => {
-            let (media_type, description) = (media_type_of(&name), arguments.description.clone());
+            let (media_type, description) = (usual_media_type(&name), arguments.description.clone());
             Ok(TakenCopy { artifact_id, name, media_type, description, size, sha256 })
         }
         Err(error) => {
@@ -305,39 +305,5 @@ impl Write for Beginning {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
-    }
-}
-
-/// What a file of this name usually is. Nobody looks into it.
-fn media_type_of(name: &str) -> &'static str {
-    let extension = name.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase()).unwrap_or_default();
-    match extension.as_str() {
-        "txt" | "log" => "text/plain",
-        "md" => "text/markdown",
-        "csv" => "text/csv",
-        "tsv" => "text/tab-separated-values",
-        "html" | "htm" => "text/html",
-        "ics" => "text/calendar",
-        "json" => "application/json",
-        "jsonl" => "application/jsonl",
-        "xml" => "application/xml",
-        "yaml" | "yml" => "application/yaml",
-        "pdf" => "application/pdf",
-        "zip" => "application/zip",
-        "gz" => "application/gzip",
-        "doc" => "application/msword",
-        "docx" => "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
-        "xls" => "application/vnd.ms-excel",
-        "xlsx" => "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
-        "ppt" => "application/vnd.ms-powerpoint",
-        "pptx" => "application/vnd.openxmlformats-officedocument.presentationml.presentation",
-        "odt" => "application/vnd.oasis.opendocument.text",
-        "ods" => "application/vnd.oasis.opendocument.spreadsheet",
-        "png" => "image/png",
-        "jpg" | "jpeg" => "image/jpeg",
-        "gif" => "image/gif",
-        "webp" => "image/webp",
-        "svg" => "image/svg+xml",
-        _ => UNKNOWN_MEDIA_TYPE,
     }
 }

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::client::{done, find, find_or_ask, risk, send_request, unexpected};
 use super::{
-    AdminReply, AdminRequest, DeviceView, PairingDetails, applications, deliveries, host_key, invitations, runs,
+    AdminReply, AdminRequest, DeviceView, PairingDetails, applications, deliveries, host_key, invitations, runs, storage,
 };
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::look::Cell;
@@ -46,6 +46,9 @@ pub enum AdminCommand {
     /// Runs of all devices
     #[command(subcommand)]
     Run(runs::RunCommand),
+    /// Where the bytes of files and artifacts are kept
+    #[command(subcommand)]
+    Storage(storage::StorageCommand),
 }
 
 /// `deskgate-gateway admin device …`
@@ -208,6 +211,7 @@ pub async fn run(socket: &Path, command: AdminCommand, out: Output) -> Result<()
         AdminCommand::Delivery(command) => deliveries::delivery(socket, command, out).await,
         AdminCommand::App(command) => applications::run(socket, command, out).await,
         AdminCommand::Run(command) => runs::run(socket, command, out).await,
+        AdminCommand::Storage(command) => storage::run(socket, command, out).await,
         AdminCommand::HostKey { command } => host_key::run(socket, command, out).await,
     }
 }

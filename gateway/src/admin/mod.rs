@@ -7,6 +7,7 @@
 //! | `deliveries` | hosts that callbacks may go to, and deliveries: both sides of those commands |
 //! | [`service`] [`state`] | answers on the socket, inside the running gateway; what they are made from |
 //! | [`commands`] `client` | what each command asks and prints; asking on the socket |
+//! | [`storage`] | whether the bytes of files and artifacts are there |
 //! | [`status`] | how the running gateway is |
 //! | [`upgrade`] | whether this program may take the running one's place |
 //! | [`doctor`] `public_probe` | the running gateway, and its address as seen from outside |
@@ -29,6 +30,7 @@ pub mod runs;
 pub mod service;
 pub mod state;
 pub mod status;
+pub mod storage;
 pub mod upgrade;
 
 use deskgate_protocol::management::{
@@ -40,6 +42,7 @@ use deskgate_protocol::{DeliveryId, DeviceId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::domain::health::GatewayProblem;
+use crate::domain::storage_check::StorageReport;
 
 /// A request of the command line to the running gateway.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -87,6 +90,8 @@ pub enum AdminRequest {
     Invitation(invitations::AdminInvitationRequest),
     /// A request about the SSH host keys.
     HostKey(host_key::AdminHostKeyRequest),
+    /// Whether the bytes of files and artifacts are there.
+    Storage(storage::CheckStorage),
     /// Reload what can change without a restart.
     Reload,
     /// List the hosts that callbacks may go to.
@@ -174,6 +179,8 @@ pub enum AdminReply {
         /// The keys.
         keys: Option<Box<host_key::HostKeysView>>,
     },
+    /// Whether the bytes of files and artifacts are there.
+    Storage(StorageReport),
     /// Hosts that callbacks may go to, sorted.
     Hosts {
         /// Their names.

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::state::AdminService;
 use super::{
     AdminErrorCode, AdminReply, AdminRequest, DeviceView, GatewayStatus, PairedDevice, PairingDetails, applications,
-    deliveries, host_key, invitations, no, runs,
+    deliveries, host_key, invitations, no, runs, storage,
 };
 use crate::domain::devices::{PairError, pair};
 use crate::domain::health::HealthSnapshot;
@@ -71,6 +71,7 @@ impl AdminService {
             AdminRequest::TrialTicket => Ok(AdminReply::TrialTicket { ticket: self.trials.ticket() }),
             AdminRequest::Invitation(ask) => invitations::answer(self, ask).await,
             AdminRequest::HostKey(ask) => host_key::answer(self, ask).await,
+            AdminRequest::Storage(ask) => storage::answer(self, ask).await,
             AdminRequest::FindByEnd(sought) => {
                 let found = lookup::by_end(&self.store, None, &sought).await?;
                 found.map(AdminReply::Found).ok_or_else(|| no(AdminErrorCode::Invalid, lookup::NO_END))

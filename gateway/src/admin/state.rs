@@ -13,6 +13,7 @@ use crate::addresses::Addresses;
 use crate::domain::desktop::Desktop;
 use crate::domain::trial::TrialTickets;
 use crate::heartbeat::Heartbeat;
+use crate::storage::ObjectStorage;
 use crate::store::{self, Store};
 use crate::tls::{ServerTls, TlsError};
 use crate::tunnel::HostKeys;
@@ -22,6 +23,8 @@ use crate::tunnel::HostKeys;
 pub struct AdminService {
     /// The database.
     pub store: Store,
+    /// Where bytes are kept.
+    pub storage: ObjectStorage,
     /// The gateway's addresses.
     pub addresses: Addresses,
     /// The keys of its own SSH listener.

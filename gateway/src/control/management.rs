@@ -32,6 +32,7 @@ pub(super) async fn answer(desktop: Desktop, request: ManagementRequest) -> Mana
         Ask::EnableEndpoint(request) => reply(&request, desktop.enable_endpoint(request).await),
         Ask::TryEndpoint(request) => reply(&request.clone(), desktop.try_endpoint(request).await),
         Ask::TryDraft(request) => reply(&request.clone(), desktop.try_draft(request).await),
+        Ask::GrantTransfer(request) => reply(&request, Ok(desktop.grant_transfer())),
         Ask::SetAccess(request) => reply(&request, desktop.set_access(request).await),
         Ask::GetAccess(request) => reply(&request, desktop.access().await),
         Ask::GetOverview(request) => reply(&request, desktop.overview().await),

@@ -13,6 +13,7 @@ use tokio_tungstenite::tungstenite::Message;
 use super::service::ControlService;
 use super::wire::BoxedControlStream;
 use crate::domain::files::MAX_UPLOAD_DURATION;
+use crate::domain::transfers::owner::{OwnFile, OwnUpload};
 use crate::domain::transfers::{AnnouncedArtifact, ArtifactUpload, FileBytes, TransferRefusal};
 
 /// How long a stream may lie idle between two requests.
@@ -53,20 +54,34 @@ async fn one(service: &ControlService, socket: &mut TransferSocket) -> Result<()
     };
     let request = frame::decode(&request).map_err(|_| StreamEnd::Violation("a request that is none"))?;
     let transfers = &service.transfers;
-    let done = match request {
+    let answered = match request {
         TransferRequest::Get { ticket, file_id, offset } => match transfers.get(&ticket, file_id, offset).await {
             Ok(file) => return give(socket, file).await,
             Err(refused) => Err(refused),
         },
+        TransferRequest::GetArtifact { ticket, run_id, artifact_id, offset } => {
+            match transfers.get_artifact(&ticket, run_id, artifact_id, offset).await {
+                Ok(artifact) => return give(socket, artifact).await,
+                Err(refused) => Err(refused),
+            }
+        }
         TransferRequest::Put { ticket, artifact } => match transfers.put(&ticket, artifact).await {
-            Ok(AnnouncedArtifact::Stored) => Ok(()),
-            Ok(AnnouncedArtifact::Upload(upload)) => take(socket, upload).await?,
+            Ok(AnnouncedArtifact::Stored) => Ok(TransferReply::Done),
+            Ok(AnnouncedArtifact::Upload(upload)) => take(socket, Incoming::Artifact(upload)).await?,
             Err(refused) => Err(refused),
         },
-        TransferRequest::Missing { ticket, artifact } => transfers.note_missing(&ticket, artifact).await,
+        TransferRequest::Upload { ticket, app_id, name, media_type, size, sha256 } => {
+            match transfers.upload(&ticket, app_id, OwnFile { name, media_type, size, sha256 }).await {
+                Ok(upload) => take(socket, Incoming::File(Box::new(upload))).await?,
+                Err(refused) => Err(refused),
+            }
+        }
+        TransferRequest::Missing { ticket, artifact } => {
+            transfers.note_missing(&ticket, artifact).await.map(|()| TransferReply::Done)
+        }
     };
-    let reply = match done {
-        Ok(()) => TransferReply::Done,
+    let reply = match answered {
+        Ok(reply) => reply,
         Err(TransferRefusal { code, message }) => {
             tracing::info!(?code, message, "a transfer was refused");
             TransferReply::Refused { code, message }
@@ -95,20 +110,63 @@ async fn give(socket: &mut TransferSocket, file: FileBytes) -> Result<(), Stream
     }
 }
 
-/// Takes the bytes of an artifact.
+/// What a device sends bytes of.
+enum Incoming {
+    Artifact(Box<ArtifactUpload>),
+    File(Box<OwnUpload>),
+}
+
+impl Incoming {
+    fn offset(&self) -> u64 {
+        match self {
+            Self::Artifact(upload) => upload.offset(),
+            Self::File(_) => 0,
+        }
+    }
+
+    fn missing(&self) -> u64 {
+        match self {
+            Self::Artifact(upload) => upload.missing(),
+            Self::File(upload) => upload.missing(),
+        }
+    }
+
+    async fn write(&mut self, bytes: Bytes) -> Result<(), TransferRefusal> {
+        match self {
+            Self::Artifact(upload) => upload.write(bytes).await,
+            Self::File(upload) => upload.write(bytes).await,
+        }
+    }
+
+    async fn finish(self) -> Result<TransferReply, TransferRefusal> {
+        match self {
+            Self::Artifact(upload) => upload.finish().await.map(|()| TransferReply::Done),
+            Self::File(upload) => upload.finish().await.map(|file| TransferReply::Stored { file }),
+        }
+    }
+
+    /// Keeps what came of an artifact, so that the device goes on there.
+    async fn leave(self) {
+        match self {
+            Self::Artifact(upload) => upload.leave().await,
+            Self::File(_) => {}
+        }
+    }
+}
+
+/// Takes the bytes of an artifact or of the owner's file.
 async fn take(
     socket: &mut TransferSocket,
-    mut upload: Box<ArtifactUpload>,
-) -> Result<Result<(), TransferRefusal>, StreamEnd> {
+    mut upload: Incoming,
+) -> Result<Result<TransferReply, TransferRefusal>, StreamEnd> {
     send(socket, &TransferReply::SendFrom { offset: upload.offset() }).await?;
     let until = Instant::now() + MAX_UPLOAD_DURATION;
     while upload.missing() > 0 {
         let time = STALL_TIMEOUT.min(until.saturating_duration_since(Instant::now()));
         let piece: Bytes = match next(socket, time).await {
             Ok(Message::Binary(piece)) if piece.len() <= MAX_PIECE_BYTES => piece,
-            Ok(_) => return Err(StreamEnd::Violation("something else than the bytes of an artifact")),
+            Ok(_) => return Err(StreamEnd::Violation("something else than the bytes that were announced")),
             Err(end) => {
-                // What came so far is kept, so that the device goes on there.
                 upload.leave().await;
                 return Err(end);
             }

@@ -232,7 +232,7 @@ enum Decision {
 pub(super) const MAX_VERSIONS_CHECKED: usize = 3;
 
 /// The subject of the owner's own runs.
-const OWNER_SUBJECT: &str = "owner";
+pub(super) const OWNER_SUBJECT: &str = "owner";
 
 /// The application and subject that a run is for.
 #[derive(Clone, Copy, Debug)]

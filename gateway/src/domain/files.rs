@@ -9,14 +9,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::file::{
-    File, InputFile, MAX_FILE_BYTES, MAX_RUN_FILE_BYTES, MAX_RUN_FILES, check_file_name, is_media_type, unique_name,
+    File, InputFile, MAX_FILE_BYTES, MAX_RUN_FILE_BYTES, MAX_RUN_FILES, check_file_name, is_media_type,
 };
-use deskgate_protocol::{FileId, KeyId};
+use deskgate_protocol::{ApplicationId, FileId, KeyId};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use unicode_normalization::UnicodeNormalization;
 
 use super::access::Caller;
-use super::admission::{Principal, RunRequest, digest_of, under_key};
+use super::admission::{OWNER_SUBJECT, Principal, RunRequest, digest_of, under_key};
 use super::quota::{Quota, QuotaPermit};
 use super::refusal::{Flaw, PriorResult, Refusal};
 use crate::storage::{ObjectDigest, ObjectStorage, ObjectWriter, StorageError, WriteError};
@@ -86,14 +86,7 @@ impl FileService {
     /// requests. [`Refusal::StoreUnavailable`] or [`Refusal::Internal`]: the database does not answer, or refuses the
     /// statement.
     pub async fn begin(&self, caller: &Caller, request: UploadRequest) -> Result<Upload, Refusal> {
-        let name: String = request.name.nfc().collect();
-        check_file_name(&name).map_err(|reason| Refusal::InvalidFileName { reason })?;
-        if !is_media_type(&request.media_type) {
-            return Err(Refusal::InvalidMediaType);
-        }
-        if request.size.is_some_and(|size| size > MAX_FILE_BYTES) {
-            return Err(Refusal::FileTooLarge);
-        }
+        let request = checked(request)?;
         if !caller.is_within_rate() {
             return Err(Refusal::RateLimited);
         }
@@ -103,20 +96,28 @@ impl FileService {
                 (Some(permit), Ok(place)) => (permit, place),
                 _ => return Err(too_many),
             };
+        self.announce(caller.app_id(), request, Some((permit, place))).await
+    }
+
+    /// Announces an upload of the owner, for a run that the owner requests. It counts in the application's quota of bytes alone.
+    pub(super) async fn begin_own(&self, app_id: ApplicationId, request: UploadRequest) -> Result<Upload, Refusal> {
+        self.announce(app_id, checked(request)?, None).await
+    }
+
+    async fn announce(
+        &self,
+        app_id: ApplicationId,
+        request: UploadRequest,
+        permits: Option<UploadPermits>,
+    ) -> Result<Upload, Refusal> {
         let file_id = FileId::new();
         let size = request.size.unwrap_or(MAX_FILE_BYTES);
-        let object = NewObject { object_id: file_id.uuid(), app_id: caller.app_id(), from: None, size };
+        let object = NewObject { object_id: file_id.uuid(), app_id, from: None, size };
         // From here on the object is announced, or may be: whatever ends this, it is released.
         let reserved = ReservedObject::new(self.store.clone(), file_id);
         self.store.begin_object(&object, &self.quotas).await?.map_err(storage_full)?;
         let writer = self.storage.write(file_id.uuid()).with_limit(size);
-        Ok(Upload {
-            service: self.clone(),
-            request: UploadRequest { name, ..request },
-            writer,
-            reserved,
-            _permits: (permit, place),
-        })
+        Ok(Upload { service: self.clone(), app_id, request, writer, reserved, _permits: permits })
     }
 
     /// A file of this caller.
@@ -150,13 +151,30 @@ impl FileService {
     }
 }
 
+/// What is announced, with its name as it is kept.
+fn checked(request: UploadRequest) -> Result<UploadRequest, Refusal> {
+    let name: String = request.name.nfc().collect();
+    check_file_name(&name).map_err(|reason| Refusal::InvalidFileName { reason })?;
+    if !is_media_type(&request.media_type) {
+        return Err(Refusal::InvalidMediaType);
+    }
+    if request.size.is_some_and(|size| size > MAX_FILE_BYTES) {
+        return Err(Refusal::FileTooLarge);
+    }
+    Ok(UploadRequest { name, ..request })
+}
+
+/// A caller's place among the uploads that are under way.
+type UploadPermits = (QuotaPermit<KeyId>, OwnedSemaphorePermit);
+
 /// A file that is being uploaded. Dropped before [`Self::finish`], nothing is left of it.
 pub struct Upload {
     service: FileService,
+    app_id: ApplicationId,
     request: UploadRequest,
     writer: ObjectWriter,
     reserved: ReservedObject,
-    _permits: (QuotaPermit<KeyId>, OwnedSemaphorePermit),
+    _permits: Option<UploadPermits>,
 }
 
 impl Upload {
@@ -178,22 +196,31 @@ impl Upload {
     /// to another file. [`Refusal::StorageUnavailable`]: the bytes cannot be stored. [`Refusal::StoreUnavailable`] or
     /// [`Refusal::Internal`]: the database does not answer, or refuses the statement.
     pub async fn finish(self, caller: &Caller) -> Result<UploadedFile, Refusal> {
-        let Self { service, request, writer, mut reserved, _permits } = self;
-        let UploadRequest { name, media_type, sha256: announced, idempotency_key, .. } = request;
+        let identity = self.request.idempotency_key.as_ref().map(|key| {
+            let mut identity = digest_of(&["POST files", key]);
+            identity.0[..16].copy_from_slice(&under_key(caller, key));
+            identity
+        });
+        self.keep(caller.subject(), identity).await
+    }
+
+    /// Makes a file of the owner's of the bytes that came.
+    pub(super) async fn finish_own(self) -> Result<File, Refusal> {
+        Ok(self.keep(OWNER_SUBJECT, None).await?.file)
+    }
+
+    async fn keep(self, subject: &str, identity: Option<Sha256Digest>) -> Result<UploadedFile, Refusal> {
+        let Self { service, app_id, request, writer, mut reserved, _permits } = self;
+        let UploadRequest { name, media_type, sha256: announced, .. } = request;
         let ObjectDigest { size, sha256 } = writer.finish().await?;
         if announced.is_some_and(|announced| announced != sha256) {
             return Err(Refusal::DigestMismatch);
         }
         let fingerprint = digest_of(&[&name, &media_type, &sha256.to_string()]);
-        let identity = idempotency_key.map(|key| {
-            let mut identity = digest_of(&["POST files", &key]);
-            identity.0[..16].copy_from_slice(&under_key(caller, &key));
-            identity
-        });
         let file = NewFile {
             file_id: reserved.file_id,
-            app_id: caller.app_id(),
-            subject: caller.subject().to_owned(),
+            app_id,
+            subject: subject.to_owned(),
             name,
             media_type,
             size,
@@ -206,7 +233,7 @@ impl Upload {
         reserved.is_kept = true;
         match service.store.create_file(&file).await {
             Ok(FileCreation::Created(file)) => {
-                tracing::info!(file_id = %file.file_id, app_id = %caller.app_id(), size, "file uploaded");
+                tracing::info!(file_id = %file.file_id, %app_id, size, "file uploaded");
                 Ok(UploadedFile { file, replayed: false })
             }
             Ok(FileCreation::Known { file, fingerprint: known }) if known == fingerprint => {
@@ -261,20 +288,12 @@ pub(super) async fn resolve(
         return Ok(None);
     }
     let found = store.files(whose.app_id, whose.subject, &request.files).await?;
-    let (mut files, mut flaws) = (Vec::<InputFile>::with_capacity(request.files.len()), Vec::new());
+    let (mut files, mut flaws) = (Vec::with_capacity(request.files.len()), Vec::new());
     for (place, file_id) in request.files.iter().enumerate() {
-        let Some(file) = found.iter().find(|file| file.file_id == *file_id) else {
-            flaws.push(gone(place));
-            continue;
-        };
-        let taken = |name: &str| files.iter().any(|other| other.name.to_lowercase() == name.to_lowercase());
-        files.push(InputFile {
-            file_id: *file_id,
-            name: unique_name(&file.name, taken).into_owned(),
-            media_type: file.media_type.clone(),
-            size: file.size,
-            sha256: file.sha256,
-        });
+        match found.iter().find(|file| file.file_id == *file_id) {
+            Some(file) => files.push(file),
+            None => flaws.push(gone(place)),
+        }
     }
     if files.iter().map(|file| file.size).sum::<u64>() > MAX_RUN_FILE_BYTES {
         let detail = format!("files of at most {MAX_RUN_FILE_BYTES} bytes together");
@@ -283,7 +302,7 @@ pub(super) async fn resolve(
     if !flaws.is_empty() {
         return Ok(Some(Refusal::Invalid(flaws)));
     }
-    let files = serde_json::to_value(files).map_err(|_| Refusal::Internal)?;
+    let files = serde_json::to_value(InputFile::list(files)).map_err(|_| Refusal::Internal)?;
     request.input.more.insert("files".to_owned(), files);
     request.input_json = serde_json::to_string(&request.input).map_err(|_| Refusal::Internal)?;
     Ok(None)

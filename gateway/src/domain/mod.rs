@@ -57,6 +57,7 @@ pub mod run_content;
 pub mod run_list;
 pub mod runs;
 mod samples;
+pub mod storage_check;
 pub mod transfers;
 pub mod trial;
 pub mod typed_data;

@@ -12,6 +12,7 @@ use crate::domain::health::{HealthCode, HealthSnapshot};
 use crate::metrics::MetricsText;
 use crate::store::devices::Presence;
 use crate::store::migrate;
+use crate::store::objects::StoredBytes;
 use crate::store::quotas::{QuotaKind, QuotaUse};
 use crate::store::status_counts::DeviceCounts;
 
@@ -62,8 +63,24 @@ pub(super) async fn metrics(State(ops): State<Ops>) -> impl IntoResponse {
         text.one("deskgate_callback_pending", "gauge", "Deliveries that wait; counted up to 10,000.", pending as f64);
         text.one("deskgate_callback_oldest_seconds", "gauge", "How long the oldest of them has waited.", oldest_s);
         quotas(&ops, &seen.quota_use, &mut text);
+        if let Ok(bytes) = ops.store.stored_bytes().await {
+            objects(&bytes, &mut text);
+        }
     }
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text.finish())
+}
+
+/// The bytes of files and artifacts.
+fn objects(bytes: &StoredBytes, text: &mut MetricsText) {
+    let states = [("arriving", bytes.arriving), ("stored", bytes.stored), ("released", bytes.released)];
+    text.family("deskgate_objects", "gauge", "Files and artifacts: on their way, stored, and to be deleted.");
+    for (state, (count, _)) in states {
+        text.sample("", &[("state", state)], count as f64);
+    }
+    text.family("deskgate_object_bytes", "gauge", "Their bytes; of those on their way, what was announced.");
+    for (state, (_, bytes)) in states {
+        text.sample("", &[("state", state)], bytes as f64);
+    }
 }
 
 /// Each quota, and how much of it is used where most is: no owner is named.

@@ -314,6 +314,7 @@ impl GatewayBuilder {
         let (settings, reload) = (&self.settings, self.reload());
         let admin = AdminService {
             store: self.store.clone(),
+            storage: self.storage.clone(),
             addresses,
             host_keys: service.host_keys.clone(),
             sshd_host_keys: service.sshd_host_keys.clone(),

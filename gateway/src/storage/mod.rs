@@ -14,10 +14,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_util::future::ready;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{StreamExt, TryStreamExt};
 use object_store::path::Path;
-use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutPayload};
+use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutPayload};
 use uuid::Uuid;
 
 pub mod place;
@@ -79,6 +80,17 @@ fn is_full(error: &object_store::Error) -> bool {
     false
 }
 
+/// A chunk that is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoredChunk {
+    /// The object that it is of.
+    pub object_id: Uuid,
+    /// Bytes.
+    pub size: u64,
+    /// When it was stored, in seconds since 1970.
+    pub stored_at: i64,
+}
+
 /// The place where bytes are kept. Clones are the same place.
 #[derive(Clone, Debug)]
 pub struct ObjectStorage {
@@ -99,6 +111,19 @@ impl ObjectStorage {
     fn key(&self, object_id: Uuid, number: u64) -> Path {
         let object = object_id.simple().to_string();
         Path::from_iter(self.root.parts().chain([object.into(), number.to_string().into()]))
+    }
+
+    /// Every chunk that is stored.
+    pub fn chunks(&self) -> BoxStream<'static, Result<StoredChunk, StorageError>> {
+        let depth = self.root.parts().count();
+        let chunk = move |found: ObjectMeta| {
+            let mut parts = found.location.parts().skip(depth);
+            let object_id = parts.next().and_then(|part| Uuid::try_parse(part.as_ref()).ok())?;
+            let stored_at = found.last_modified.timestamp();
+            Some(StoredChunk { object_id, size: found.size, stored_at })
+        };
+        let listed = self.store.list(Some(&self.root)).map_err(StorageError::from);
+        listed.try_filter_map(move |found| ready(Ok(chunk(found)))).boxed()
     }
 
     /// Begins to store an object.

@@ -55,6 +55,17 @@ pub struct DueObject {
     pub size: u64,
 }
 
+/// An object that the database knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KnownObject {
+    /// Its number.
+    pub object_id: Uuid,
+    /// Bytes; while it is on its way, at most.
+    pub size: u64,
+    /// Whether a file or an artifact needs all of its bytes.
+    pub is_needed: bool,
+}
+
 /// How many bytes are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoredBytes {
@@ -181,6 +192,21 @@ impl Store {
             DELETE FROM objects o WHERE object_id = ANY($1) AND released_at IS NOT NULL
                 AND NOT EXISTS (SELECT FROM files f WHERE f.file_id = o.object_id) RETURNING 1";
         Ok(self.durable_rows(sql, &[&objects]).await?.len())
+    }
+
+    /// Objects in the order of their numbers, at most 1,000 behind `after`; those whose bytes are to be deleted are among them.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
+    pub async fn known_objects(&self, after: Uuid) -> Result<Vec<KnownObject>, Error> {
+        let sql = "-- objects::known
+            SELECT object_id, size, stored_at IS NOT NULL AND released_at IS NULL AS needed FROM objects
+            WHERE object_id > $1 ORDER BY object_id LIMIT 1000";
+        let known = |row: &Row| {
+            let (object_id, size) = (row.try_get(0)?, row.try_get::<_, i64>(1)?.unsigned_abs());
+            Ok(KnownObject { object_id, size, is_needed: row.try_get(2)? })
+        };
+        self.durable_rows(sql, &[&after]).await?.iter().map(known).collect()
     }
 
     /// How many bytes are stored, of all applications.

@@ -23,7 +23,7 @@ async fn an_owners_own_run_passes_where_the_others_pass() {
     let gateway = TestGateway::new().await;
     let device = &gateway.device;
     let ask = |endpoint_id, input: &str| {
-        device.desktop.try_endpoint(TryEndpoint { endpoint_id, input: input.to_owned(), data: None })
+        device.desktop.try_endpoint(TryEndpoint { endpoint_id, input: input.to_owned(), data: None, files: Vec::new() })
     };
     let run = ask(device.endpoint, "What is new?").await.expect("accepted");
     let (session, _) = device.connect().await;
@@ -53,6 +53,7 @@ async fn a_draft_is_tried_without_anything_of_it_being_published() {
         definition_sha256: digest,
         input: "What is new?".to_owned(),
         data: None,
+        files: Vec::new(),
         output: None,
     };
     let ask = |endpoint_id| device.desktop.try_draft(draft(endpoint_id, device.app.id));

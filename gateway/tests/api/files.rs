@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use deskgate_gateway::domain::storage_check::{self, StorageReport};
 use deskgate_gateway::domain::{CallerLimits, StorageQuotas};
-use deskgate_gateway::storage::StoragePlace;
+use deskgate_gateway::storage::{CHUNK_BYTES, StoragePlace};
 use deskgate_gateway::upkeep::objects;
 use deskgate_protocol::EndpointId;
 use deskgate_protocol::canonical::Sha256Digest;
@@ -429,5 +430,44 @@ async fn a_store_that_takes_nothing_is_told_and_nothing_is_left() {
     std::fs::create_dir(&objects).expect("made");
     uploaded(&gateway, "a", "x").await;
     gateway.database.until("SELECT count(*) = 1 FROM objects WHERE released_at IS NULL").await;
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_missing_and_what_nothing_knows_is_found_as_after_a_restore() {
+    let gateway = TestGateway::new().await;
+    let storage = StoragePlace::in_state_dir(gateway.dir()).open().expect("opened");
+    let check = async |delete| storage_check::check(gateway.store(), &storage, delete).await.expect("checked");
+    let files = [
+        uploaded(&gateway, "two-chunks", some_bytes(CHUNK_BYTES + 1)).await,
+        uploaded(&gateway, "one", some_bytes(7)).await,
+        uploaded(&gateway, "empty", some_bytes(0)).await,
+    ];
+    let found = check(true).await;
+    let whole_bytes = (CHUNK_BYTES + 8) as u64;
+    let place = storage.place().to_owned();
+    let expected = StorageReport { place, whole: 3, whole_bytes, ..StorageReport::default() };
+    assert_eq!(found, expected);
+
+    // What a restore leaves: bytes without their row, and rows without their bytes.
+    let objects = gateway.dir().join("objects");
+    let folder = |file: &Value| objects.join(id(file).trim_start_matches("file_"));
+    std::fs::remove_file(folder(&files[0]).join("1")).expect("a second chunk");
+    let unknown = ["00000000000070008000000000000001", "00000000000070008000000000000002"].map(|name| objects.join(name));
+    let day_ago = SystemTime::now() - Duration::from_secs(24 * 3600 + 60);
+    for (folder, written_at) in unknown.iter().zip([SystemTime::now(), day_ago]) {
+        std::fs::create_dir(folder).expect("made");
+        std::fs::write(folder.join("0"), "left").expect("written");
+        let chunk = std::fs::File::options().write(true).open(folder.join("0")).expect("opened");
+        chunk.set_modified(written_at).expect("set");
+    }
+    std::fs::write(objects.join("not-ours"), "x").expect("written");
+    let damaged = StorageReport { whole: 2, whole_bytes: 7, missing: 1, unknown: 2, unknown_bytes: 8, ..expected };
+    assert_eq!(check(false).await, damaged);
+    assert_eq!(check(true).await, StorageReport { deleted: 1, ..damaged.clone() });
+    let left = [&unknown[0], &unknown[1]].map(|folder| folder.exists());
+    assert_eq!(left, [true, false], "only what is a day old");
+    assert!(objects.join("not-ours").exists(), "what is not ours stays");
+    assert_eq!(check(true).await, StorageReport { unknown: 1, unknown_bytes: 4, ..damaged });
     gateway.stop().await;
 }

@@ -88,6 +88,8 @@ async fn the_metrics_tell_what_waits_what_ended_and_what_was_answered() {
     assert_eq!(value(&before, "deskgate_queue_oldest_seconds"), 0.0);
     assert!(value(&before, "deskgate_migration_version") >= 1.0);
     assert!(before.contains("deskgate_build_info{version=\""), "{before}");
+    let file = gateway.ask("POST", "/api/v1/files?name=a.txt").bytes("Anton").send().await;
+    assert_eq!(file.status, 201);
     let run_id = gateway.submit("one").await;
     for number in 2..5 {
         gateway.submit(&format!("waits-{number}")).await;
@@ -101,6 +103,9 @@ async fn the_metrics_tell_what_waits_what_ended_and_what_was_answered() {
     assert_eq!(value(&submitted, &format!("deskgate_http_request_duration_seconds_count{{{route}}}")), 4.0);
     assert_eq!(value(&submitted, "deskgate_queue_depth{state=\"waiting_for_device\"}"), 4.0);
     assert_eq!(value(&submitted, "deskgate_devices_connected"), 0.0);
+    for (metric, state, expected) in [("objects", "stored", 1.0), ("object_bytes", "stored", 5.0), ("objects", "released", 0.0)] {
+        assert_eq!(value(&submitted, &format!("deskgate_{metric}{{state=\"{state}\"}}")), expected, "{metric} {state}");
+    }
 
     let (session, _) = gateway.device.connect().await;
     let offers = gateway.device.claim(session, 1).await;

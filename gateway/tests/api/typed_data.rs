@@ -217,7 +217,9 @@ async fn messages_and_owners_runs_are_checked_as_submissions_are() {
     let accepted = say(json!({ "expected_generation": 1, "input": { "text": "x", "data": fits } })).await;
     assert_eq!((accepted.status, &accepted.json()["output"]["name"]), (202, &json!("result")));
 
-    let ask = |data| gateway.device.desktop.try_endpoint(TryEndpoint { endpoint_id, input: "x".to_owned(), data });
+    let ask = |data| {
+        gateway.device.desktop.try_endpoint(TryEndpoint { endpoint_id, input: "x".to_owned(), data, files: Vec::new() })
+    };
     let refused = ask(Some(json!({ "reason": "month" }))).await.expect_err("it does not fit");
     assert_eq!(refused.code, ManagementErrorCode::Invalid);
     assert!(refused.message.contains("input.data") && refused.message.contains("count"), "{}", refused.message);

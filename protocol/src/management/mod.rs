@@ -43,7 +43,8 @@ pub use lookup::{FindByEnd, FoundByEnd, MAX_FOUND_BY_END, RecordKind};
 pub use operations::{ShowOperation, StopRun};
 pub use overview::{ApplicationNumbers, AttentionCounts, Day, DurationStats, GetOverview, Hour, Overview};
 pub use runs::{
-    ExportRuns, LISTED_TEXT_CHARS, ListRuns, ListedRun, RunDetail, RunExport, RunPage, ShowRun, TryDraft, TryEndpoint,
+    ExportRuns, GrantTransfer, LISTED_TEXT_CHARS, ListRuns, ListedRun, RunDetail, RunExport, RunPage, ShowRun,
+    TransferGrant, TryDraft, TryEndpoint,
 };
 pub use services::{
     EnableEndpoint, ListEndpoints, PreviewUnpublishing, PublishEndpoint, PublishedEndpoint, UnpublishEndpoint,
@@ -126,6 +127,8 @@ calls! {
     TryEndpoint => Run;
     /// Starts a run of a draft for the service's owner.
     TryDraft => Run;
+    /// A ticket for the owner's own transfers.
+    GrantTransfer => TransferGrant;
     /// Enables or pauses external access to everything this device published.
     SetAccess => Access;
     /// Whether access is enabled.

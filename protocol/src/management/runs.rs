@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::canonical::Sha256Digest;
-use crate::ids::{ApplicationId, EndpointId, RunId};
+use crate::ids::{ApplicationId, EndpointId, FileId, RunId};
 use crate::run::{Output, Run, RunEvent, RunState};
+use crate::transfer::TransferTicket;
 
 /// Lists runs of the device's applications, removed ones included. All filters must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +41,20 @@ pub struct TryEndpoint {
     /// The input's data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Value>,
+    /// The input's files, which the owner uploaded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<FileId>,
+}
+
+/// Asks for a ticket for the owner's own transfers: files for runs that the owner requests, and artifacts of the device's runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GrantTransfer {}
+
+/// A ticket for the owner's own transfers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TransferGrant {
+    /// The ticket.
+    pub ticket: TransferTicket,
 }
 
 /// Starts a run of a draft that its owner tries. The gateway offers it under [`DRAFT_VERSION`](crate::service::DRAFT_VERSION), and accepts nothing else for that
@@ -59,6 +74,9 @@ pub struct TryDraft {
     /// The input's data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Value>,
+    /// The input's files, which the owner uploaded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<FileId>,
     /// The data that the draft gives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Box<Output>>,

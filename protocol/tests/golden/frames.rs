@@ -51,18 +51,24 @@ fn every_frame_of_a_transfer_is_written_and_read_as_ever() {
         Get: TransferRequest::Get { ticket: ticket(), file_id: id(20), offset: 65_536 };
         Put: TransferRequest::Put { ticket: ticket(), artifact: artifact() };
         Missing: TransferRequest::Missing { ticket: ticket(), artifact: artifact() };
+        Upload: TransferRequest::Upload {
+            ticket: ticket(),
+            app_id: app_id(),
+            name: "invoice-17.pdf".to_owned(),
+            media_type: "application/pdf".to_owned(),
+            size: 15_698,
+            sha256: input_file().sha256
+        };
+        GetArtifact: TransferRequest::GetArtifact { ticket: ticket(), run_id: run_id(), artifact_id: id(21), offset: 0 };
     });
     every!(file, TransferReply {
         Sending: TransferReply::Sending { bytes: 15_698 };
         SendFrom: TransferReply::SendFrom { offset: 4_194_304 };
         Done: TransferReply::Done;
+        Stored: TransferReply::Stored { file: uploaded_file() };
         Refused: TransferReply::Refused { code: TransferRefusalCode::Stale, message: "the run has ended".to_owned() };
     });
     file.close();
-}
-
-fn ticket() -> TransferTicket {
-    TransferTicket::new("c2VhbGVk")
 }
 
 #[test]

@@ -97,7 +97,7 @@ fn every_management_call_and_its_reply_are_written_and_read_as_ever() {
         };
         UnpublishEndpoint: UnpublishEndpoint { endpoint_id: endpoint_id() } => published();
         EnableEndpoint: EnableEndpoint { endpoint_id: endpoint_id(), enabled: false } => published();
-        TryEndpoint: TryEndpoint { endpoint_id: endpoint_id(), input: "Summarise it.".to_owned(), data: None } => young_run();
+        TryEndpoint: TryEndpoint { endpoint_id: endpoint_id(), input: "Summarise it.".to_owned(), data: None, files: Vec::new() } => young_run();
         TryDraft: TryDraft {
             app_id,
             endpoint_id: endpoint_id(),
@@ -105,8 +105,10 @@ fn every_management_call_and_its_reply_are_written_and_read_as_ever() {
             definition_sha256: Sha256Digest::of(b"a draft"),
             input: "Summarise it.".to_owned(),
             data: Some(serde_json::json!({ "month": "2026-11" })),
+            files: vec![id(20)],
             output: Some(output().into()),
         } => Run { endpoint_version: DRAFT_VERSION, ..young_run() };
+        GrantTransfer: GrantTransfer {} => TransferGrant { ticket: ticket() };
         SetAccess: SetAccess { enabled: true } => access();
         GetAccess: GetAccess {} => Access { changed_at: None, ..access() };
         GetOverview: GetOverview {} => overview();

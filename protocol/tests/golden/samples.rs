@@ -6,10 +6,11 @@ use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::{RefusedCode, SessionRefusal};
 use deskgate_protocol::conversation::{Conversation, ConversationState};
 use deskgate_protocol::delivery::{CallbackEvent, Delivery, DeliveryErrorCode, DeliveryState};
-use deskgate_protocol::file::{Artifact, ArtifactState, InputFile};
+use deskgate_protocol::file::{Artifact, ArtifactState, File, InputFile};
 use deskgate_protocol::management::*;
 use deskgate_protocol::operation::*;
 use deskgate_protocol::run::*;
+use deskgate_protocol::transfer::TransferTicket;
 use deskgate_protocol::*;
 use serde_json::json;
 use uuid::Uuid;
@@ -118,6 +119,15 @@ pub(crate) fn run_event() -> RunEvent {
         created_at: moment(),
         data: json!({ "attempt": 1 }),
     }
+}
+
+pub(crate) fn ticket() -> TransferTicket {
+    TransferTicket::new("c2VhbGVk")
+}
+
+pub(crate) fn uploaded_file() -> File {
+    let InputFile { file_id, name, media_type, size, sha256 } = input_file();
+    File { file_id, name, media_type, size, sha256, created_at: moment(), expires_at: Some(moment()) }
 }
 
 pub(crate) fn input_file() -> InputFile {

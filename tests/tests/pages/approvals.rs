@@ -179,3 +179,29 @@ async fn a_request_that_was_decided_elsewhere_goes_away_and_a_late_answer_is_tol
     assert_eq!(text(&backend.wait_for_end(&run_id).await, "/state"), "succeeded");
     assert_eq!(written(&folder), None, "the first answer counts");
 }
+
+#[tokio::test]
+async fn what_leaves_is_shown_before_it_leaves_and_on_the_page_of_its_run() {
+    let Some(browser) = Browser::start().await else { return };
+    let (device, folder) = (TestDevice::built_in().await, Folder::new());
+    std::fs::write(folder.path().join("letter.txt"), "Dear customer\n").expect("written");
+    let steps = json!([
+        { "tool": "Deliver", "arguments": { "file_path": "letter.txt", "name": "<b>letter.txt" } }, { "text": "Done." }
+    ]);
+    let model = folder.script("hands", steps);
+    let backend = device.publish_here("shop", &folder, &["--model", &model, "--tools", "Read,Deliver"]).await;
+    let page = browser.signed_in(&device).await;
+    page.goto("/approvals").await;
+    let run_id = backend.submit("Answer.").await;
+    page.wait_for_visible("[data-card] >> text=Dear customer").await;
+    let card = page.text("[data-card]").await;
+    for part in ["<b>letter.txt", "goes to the application", "14 bytes, text/plain, sha256"] {
+        assert!(card.contains(part), "{part} is missing in: {card}");
+    }
+    page.click("[data-allow]").await;
+    assert_eq!(text(&backend.wait_for_end(&run_id).await, "/artifacts/0/state"), "stored");
+    page.goto(&format!("/runs/{run_id}")).await;
+    page.wait_for_visible("#files >> text=Handed out").await;
+    let files = page.text("#files").await;
+    assert!(files.contains("<b>letter.txt") && files.contains("14 bytes, sha256"), "{files}");
+}

@@ -77,6 +77,46 @@ async fn schemas_are_written_in_the_form_and_data_is_tried_and_shown() {
 }
 
 #[tokio::test]
+async fn a_service_is_tried_with_files_that_are_chosen_in_the_form() {
+    let Some(browser) = Browser::start().await else { return };
+    let (device, folder, mine) = (TestDevice::built_in().await, shelf(), tempfile::tempdir().expect("new"));
+    let steps = json!([{ "tool": "Read", "arguments": { "file_path": "@files/Größe.csv" } }, { "text": "{{last_tool_result}}" }]);
+    let model = folder.script("reads", steps);
+    device.publish_here("shop", &folder, &["--model", &model, "--takes-files", "yes"]).await;
+    let shown = device.cli(&["service", "show", "shop"]).await.ok();
+    let page = browser.signed_in(&device).await;
+    let mut judge = AccessibilityChecker::of("editor");
+    page.goto(&format!("/services/{}", text(&shown, "/draft_id"))).await;
+    let (table, other, large) = (mine.path().join("Größe.csv"), mine.path().join("b.txt"), mine.path().join("large"));
+    std::fs::write(&table, "a,b\nc,d\n").expect("written");
+    std::fs::write(&other, "").expect("written");
+    std::fs::File::create(&large).and_then(|file| file.set_len(64 * 1024 * 1024 + 1)).expect("sparse");
+
+    page.fill("#try-input", "What is in it?").await;
+    page.give("#try-files", &[&table, &large]).await;
+    browser.tolerate(Some("Failed to load resource")).await;
+    page.click("#try button >> text=Send").await;
+    page.wait_for_visible("#try [role=alert] >> text=\"large\" is too large").await;
+    browser.tolerate(None).await;
+    assert_eq!(value(&page, "#try-input").await, "What is in it?", "what was written stays");
+    judge.judge(&page, "file-too-large").await;
+    page.give("#try-files", &[&table, &other]).await;
+    page.click("#try button >> text=Send").await;
+    page.wait_for_visible("#trial >> text=Succeeded").await;
+    page.wait_for_visible("#trial-answer >> text=a,b").await;
+    page.click("#trial >> text=Open this run").await;
+    page.wait_for_visible("#given >> text=Größe.csv").await;
+    page.wait_for_visible("#given >> text=b.txt").await;
+    judge.judge(&page, "files-given").await;
+    judge.sentence(2);
+    until("nothing to be left of the forms", async || {
+        let left = std::fs::read_dir(device.home().join("uploads")).map_or(0, Iterator::count);
+        if left == 0 { Ok(()) } else { Err(format!("{left} folders")) }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_service_begins_as_a_template_and_its_folder_is_picked_by_mouse() {
     let Some(browser) = Browser::start().await else { return };
     let (device, folder) = (TestDevice::built_in().await, shelf());

@@ -102,6 +102,10 @@ async fn a_file_that_a_run_hands_out_is_listed_and_downloaded_as_it_was() {
     let unknown = json!({ "artifact_id": "art_01a1fdacce837a12b3c4d5e6f7a8b9c0" });
     assert_eq!(download(&backend, run_id, &unknown, &[]).await.0, 404);
 
+    let shown = device.plain_cli(&["run", "show", run_id]).await.stdout;
+    let line = format!("\nHanded out\n  report.xlsx  9000001 bytes, sha256 {}\n", sha256(&report));
+    assert!(shown.contains(&line) && shown.contains("artifact.created         report.xlsx"), "{shown}");
+
     // Each is told before the end, by an event of its own.
     let events =
         backend.send(backend.request(Method::GET, &format!("/runs/{run_id}/events"))).await.expect("answered").body;

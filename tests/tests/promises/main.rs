@@ -38,6 +38,7 @@ mod mcp;
 mod models;
 mod notifications;
 mod observability;
+mod owner_files;
 mod packages;
 mod pairing;
 mod pending_approvals;

@@ -46,6 +46,7 @@ pub(crate) const CRATES: [CrateRules; 13] = [
                     "descriptors",
                     "heartbeat",
                     "encryption",
+                    "storage",
                     "tunnel::HostKey",
                     "tunnel::HostKeys",
                 ],
@@ -141,6 +142,7 @@ pub(crate) const CRATES: [CrateRules; 13] = [
                     "notices",
                     "autostart",
                     "config",
+                    "transfers",
                 ],
             ),
             // Health judges what it is given, and tries what a run would need. Settings say whether the gateway is built in.

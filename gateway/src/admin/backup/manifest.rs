@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{at, failed};
 use crate::config::Config;
+use crate::storage::StoragePlace;
 use crate::encryption::{BackupKey, EncryptionError};
 use crate::store::backup::{BackupContents, BackupError};
 use crate::store::migrate::{self, MigrateError};
@@ -137,7 +138,13 @@ fn besides(config: &Config) -> Vec<ExcludedItem> {
     let token = config
         .control_token_file()
         .map_or_else(|| state(deskgate_program::token::CONTROL_TOKEN_FILE), |path| path.display().to_string());
+    let objects = match config.storage() {
+        Ok(StoragePlace::Folder(folder)) => folder.display().to_string(),
+        Ok(StoragePlace::Bucket(url)) => url.to_string(),
+        Err(_) => state("objects"),
+    };
     vec![
+        of("the bytes of files and artifacts: copy them after the backup", objects),
         of(
             "the sealing key, without which callbacks and webhooks need new secrets and nobody can tell whether this \
              backup is genuine",

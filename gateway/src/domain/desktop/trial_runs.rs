@@ -3,16 +3,20 @@
 use std::collections::BTreeMap;
 
 use deskgate_protocol::canonical::Sha256Digest;
-use deskgate_protocol::management::{ManagementError, ManagementErrorCode, PublishedEndpoint, TryDraft, TryEndpoint};
+use deskgate_protocol::management::{
+    ManagementError, ManagementErrorCode, PublishedEndpoint, TransferGrant, TryDraft, TryEndpoint,
+};
 use deskgate_protocol::run::{Input, Output, Run};
 use deskgate_protocol::service::check_name;
-use deskgate_protocol::{ApplicationId, EndpointId};
+use deskgate_protocol::{ApplicationId, EndpointId, FileId};
 use serde_json::Value;
 
 use super::{Desktop, DesktopResult, conflict, invalid, not_found, quota_reached};
 use crate::domain::admission::RunRequest;
 use crate::domain::body_quota::MAX_TEXT_BYTES;
+use crate::domain::files::check_list;
 use crate::domain::refusal::Refusal;
+use crate::domain::transfers::owner;
 use crate::domain::typed_data;
 
 /// The owner looks at a trial soon.
@@ -28,11 +32,11 @@ impl Desktop {
     /// access is paused, the service or its application was disabled, or too many of its runs wait. `Unavailable`: the database does
     /// not answer, or refuses the statement.
     pub async fn try_endpoint(&self, request: TryEndpoint) -> DesktopResult<Run> {
-        let TryEndpoint { endpoint_id, input, data } = request;
+        let TryEndpoint { endpoint_id, input, data, files } = request;
         let input = trial_input(input, data)?;
         let unknown = || not_found(format!("this device has no published service {endpoint_id}"));
         let endpoint = self.known(endpoint_id).await?.ok_or_else(unknown)?;
-        self.admit_trial(endpoint.app_id, endpoint_id, None, input, None).await
+        self.admit_trial(endpoint.app_id, endpoint_id, None, TrialInput { input, files, output: None }).await
     }
 
     /// Starts a run of a draft, through the same admission. Callers cannot call a draft, whether it is of a published service
@@ -56,8 +60,13 @@ impl Desktop {
         if !is_noted {
             return Err(not_found(format!("there is no active application {app_id} with a service {endpoint_id}")));
         }
-        self.admit_trial(app_id, endpoint_id, Some(definition_sha256), input, request.output.map(|output| *output))
-            .await
+        let trial = TrialInput { input, files: request.files, output: request.output.map(|output| *output) };
+        self.admit_trial(app_id, endpoint_id, Some(definition_sha256), trial).await
+    }
+
+    /// A ticket for the owner's own transfers.
+    pub fn grant_transfer(&self) -> TransferGrant {
+        TransferGrant { ticket: owner::ticket(&self.cipher, self.device_id) }
     }
 
     async fn known(&self, endpoint_id: EndpointId) -> DesktopResult<Option<PublishedEndpoint>> {
@@ -70,12 +79,14 @@ impl Desktop {
         app_id: ApplicationId,
         endpoint_id: EndpointId,
         draft: Option<Sha256Digest>,
-        input: Input,
-        output: Option<Output>,
+        TrialInput { input, files, output }: TrialInput,
     ) -> DesktopResult<Run> {
+        if let Some(flaw) = check_list(&files) {
+            return Err(refused(Refusal::Invalid(vec![flaw])));
+        }
         let input_json = serde_json::to_string(&input).map_err(|_| refused(Refusal::Internal))?;
         let request = RunRequest {
-            files: Vec::new(),
+            files,
             endpoint_id,
             idempotency_key: String::new(),
             fingerprint: Sha256Digest::of(input_json.as_bytes()),
@@ -96,6 +107,13 @@ impl Desktop {
         // The requester has the input already, and a reply has little space.
         Ok(Run { input: None, ..run })
     }
+}
+
+/// What a trial is given, and the data that it must answer with.
+struct TrialInput {
+    input: Input,
+    files: Vec<FileId>,
+    output: Option<Output>,
 }
 
 fn trial_input(text: String, data: Option<Value>) -> DesktopResult<Input> {

@@ -165,6 +165,8 @@ async fn every_statement_is_understood_by_the_database() {
         "objects::release_abandoned",
     ]);
     done(&["objects::due", "objects::forget", "objects::stored_bytes", "files::create", "files::of_request"]);
+    store.known_objects(uuid::Uuid::nil()).await.expect("known_objects");
+    done(&["objects::known"]);
     done(&[
         "files::files",
         "files::of_caller",

@@ -1,7 +1,9 @@
-//! Transfers: which bytes a device may have and bring, by a ticket for one attempt of one run.
+//! Transfers: which bytes a device may have and bring, by a ticket for one attempt of one run, or for its owner.
 //!
 //! A ticket says who a device is and what it executes; whether that still holds is read from the database each time. So a
-//! ticket of another run, of an attempt that is over, or of a device that was removed opens nothing.
+//! ticket of another run, of an attempt that is over, or of a device that was removed opens nothing. [`owner`] has the owner's.
+
+pub mod owner;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -19,6 +21,7 @@ use futures_util::stream::BoxStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use uuid::Uuid;
 
+use super::files::FileService;
 use super::quota::{Quota, QuotaPermit};
 use crate::encryption::DataCipher;
 use crate::storage::{CHUNK_BYTES, ObjectDigest, ObjectStorage, ObjectWriter, StorageError, WriteError};
@@ -48,6 +51,16 @@ fn refused(code: TransferRefusalCode, message: impl Into<String>) -> TransferRef
     TransferRefusal { code, message: message.into() }
 }
 
+fn invalid_ticket() -> TransferRefusal {
+    refused(TransferRefusalCode::TicketInvalid, "the ticket is not valid, or not any more")
+}
+
+/// A ticket that holds this, valid until then.
+fn seal(cipher: &DataCipher, context: &str, held: Vec<u8>, until: Duration) -> TransferTicket {
+    let plain = [until.as_secs().to_be_bytes().to_vec(), held].concat();
+    TransferTicket::new(&URL_SAFE_NO_PAD.encode(cipher.encrypt(&plain, context)))
+}
+
 fn stale() -> TransferRefusal {
     refused(TransferRefusalCode::Stale, "this attempt is not the run's any more, or the run has ended")
 }
@@ -74,6 +87,7 @@ impl From<StorageError> for TransferRefusal {
 pub struct TransferService {
     store: Store,
     storage: ObjectStorage,
+    files: FileService,
     cipher: DataCipher,
     quotas: StorageQuotas,
     under_way: Quota<DeviceId>,
@@ -109,7 +123,8 @@ impl TransferService {
     pub fn new(store: Store, storage: ObjectStorage, cipher: DataCipher, quotas: StorageQuotas) -> Self {
         let (under_way, uploads) = (Quota::new(MAX_TRANSFERS_PER_DEVICE), Quota::new(1));
         let places = Arc::new(Semaphore::new(MAX_TRANSFERS));
-        Self { store, storage, cipher, quotas, under_way, places, uploads }
+        let files = FileService::new(store.clone(), storage.clone(), quotas, MAX_TRANSFERS_PER_DEVICE);
+        Self { store, storage, files, cipher, quotas, under_way, places, uploads }
     }
 
     /// A ticket for what the device says that it executes.
@@ -118,35 +133,39 @@ impl TransferService {
     }
 
     fn ticket_until(&self, held: &HeldAttempt, until: Duration) -> TransferTicket {
-        let mut plain = Vec::with_capacity(44);
+        let mut plain = Vec::with_capacity(36);
         plain.extend_from_slice(held.device_id.uuid().as_bytes());
         plain.extend_from_slice(held.run_id.uuid().as_bytes());
         plain.extend_from_slice(&held.attempt.to_be_bytes());
-        plain.extend_from_slice(&until.as_secs().to_be_bytes());
-        TransferTicket::new(&URL_SAFE_NO_PAD.encode(self.cipher.encrypt(&plain, TICKET_CONTEXT)))
+        seal(&self.cipher, TICKET_CONTEXT, plain, until)
     }
 
     /// What a ticket stands for, while it is valid.
     fn held(&self, ticket: &TransferTicket) -> Result<HeldAttempt, TransferRefusal> {
-        let invalid = || refused(TransferRefusalCode::TicketInvalid, "the ticket is not valid, or not any more");
-        let sealed = URL_SAFE_NO_PAD.decode(ticket.reveal()).map_err(|_| invalid())?;
-        let plain = self.cipher.decrypt(&sealed, TICKET_CONTEXT).map_err(|_| invalid())?;
-        let (device, rest) = plain.split_first_chunk::<16>().ok_or_else(invalid)?;
-        let (run, rest) = rest.split_first_chunk::<16>().ok_or_else(invalid)?;
-        let (attempt, rest) = rest.split_first_chunk::<4>().ok_or_else(invalid)?;
-        let until = <[u8; 8]>::try_from(rest).map_err(|_| invalid())?;
-        if now().as_secs() > u64::from_be_bytes(until) {
-            return Err(invalid());
-        }
+        let plain = self.unseal(TICKET_CONTEXT, ticket)?;
+        let (device, rest) = plain.split_first_chunk::<16>().ok_or_else(invalid_ticket)?;
+        let (run, attempt) = rest.split_first_chunk::<16>().ok_or_else(invalid_ticket)?;
+        let attempt = <[u8; 4]>::try_from(attempt).map_err(|_| invalid_ticket())?;
         Ok(HeldAttempt {
             device_id: DeviceId::from(Uuid::from_bytes(*device)),
             run_id: RunId::from(Uuid::from_bytes(*run)),
-            attempt: u32::from_be_bytes(*attempt),
+            attempt: u32::from_be_bytes(attempt),
         })
     }
 
-    fn permit(&self, held: &HeldAttempt) -> Result<TransferPermit, TransferRefusal> {
-        match (self.under_way.acquire(held.device_id), Arc::clone(&self.places).try_acquire_owned()) {
+    /// What a ticket of this kind holds, while it is valid.
+    fn unseal(&self, context: &str, ticket: &TransferTicket) -> Result<Vec<u8>, TransferRefusal> {
+        let sealed = URL_SAFE_NO_PAD.decode(ticket.reveal()).map_err(|_| invalid_ticket())?;
+        let plain = self.cipher.decrypt(&sealed, context).map_err(|_| invalid_ticket())?;
+        let (until, held) = plain.split_first_chunk::<8>().ok_or_else(invalid_ticket)?;
+        if now().as_secs() > u64::from_be_bytes(*until) {
+            return Err(invalid_ticket());
+        }
+        Ok(held.to_vec())
+    }
+
+    fn permit(&self, device_id: DeviceId) -> Result<TransferPermit, TransferRefusal> {
+        match (self.under_way.acquire(device_id), Arc::clone(&self.places).try_acquire_owned()) {
             (Some(of_device), Ok(place)) => Ok(TransferPermit { _of_device: of_device, _place: place }),
             _ => Err(refused(TransferRefusalCode::Busy, "too many transfers are under way")),
         }
@@ -163,7 +182,7 @@ impl TransferService {
         offset: u64,
     ) -> Result<FileBytes, TransferRefusal> {
         let held = self.held(ticket)?;
-        let permit = self.permit(&held)?;
+        let permit = self.permit(held.device_id)?;
         let found = self.store.file_of_run(&held, file_id).await?.ok_or_else(stale)?;
         if offset > found.size {
             return Err(refused(TransferRefusalCode::Invalid, "the file is shorter than that"));
@@ -178,7 +197,7 @@ impl TransferService {
     /// Why not.
     pub async fn put(&self, ticket: &TransferTicket, artifact: Artifact) -> Result<AnnouncedArtifact, TransferRefusal> {
         let held = self.held(ticket)?;
-        let permit = self.permit(&held)?;
+        let permit = self.permit(held.device_id)?;
         let busy = || refused(TransferRefusalCode::Busy, "this artifact is on its way already");
         let upload = self.uploads.acquire(artifact.artifact_id).ok_or_else(busy)?;
         let Some(place) = self.place(&held, &artifact).await? else { return Ok(AnnouncedArtifact::Stored) };
@@ -211,7 +230,7 @@ impl TransferService {
     /// Why not.
     pub async fn note_missing(&self, ticket: &TransferTicket, artifact: Artifact) -> Result<(), TransferRefusal> {
         let held = self.held(ticket)?;
-        let _permit = self.permit(&held)?;
+        let _permit = self.permit(held.device_id)?;
         if self.place(&held, &artifact).await?.is_some() {
             let artifact = Artifact { state: ArtifactState::Missing, ..artifact };
             self.store.add_artifact(&held, &artifact).await?;
