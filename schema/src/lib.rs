@@ -11,7 +11,7 @@ use std::fmt;
 
 use jsonschema::{Draft, PatternOptions, Validator};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Number, Value};
 
 pub use limits::{MAX_DEPTH, MAX_EXPANSION, MAX_PATTERNS, MAX_PROPERTIES, MAX_SCHEMA_BYTES};
 
@@ -21,6 +21,8 @@ pub const MAX_DATA_BYTES: usize = 256 * 1024;
 pub const MAX_DATA_DEPTH: usize = 64;
 /// The whole numbers that every reader of JSON keeps exactly: 2⁵³.
 pub const MAX_INTEGER: u64 = 1 << 53;
+/// The digits of a number that are kept however large it is.
+const EXACT_DIGITS: usize = 15;
 /// How many mismatches are told.
 pub const MAX_MISMATCHES: usize = 20;
 /// The most steps that a check may take: what the schema costs for one value, times the values and each 64 bytes of text.
@@ -171,9 +173,7 @@ fn check_parts(data: &Value, pointer: &mut String, depth: usize) -> Result<usize
     }
     match data {
         Value::Number(number) => {
-            let beyond =
-                number.as_u64().or_else(|| number.as_i64().map(i64::unsigned_abs)).is_some_and(|n| n > MAX_INTEGER);
-            if beyond {
+            if is_changed(number) {
                 let detail = "a whole number beyond 2^53 is not kept exactly by every reader; write it as text";
                 return Err(Finding::new(pointer.as_str(), detail));
             }
@@ -195,6 +195,19 @@ fn check_parts(data: &Value, pointer: &mut String, depth: usize) -> Result<usize
         Value::Null | Value::Bool(_) | Value::String(_) => {}
     }
     Ok(values)
+}
+
+/// Whether it is a whole number of which some readers keep another. One beyond 64 bits is already rounded when it comes here: what
+/// then still has so many digits was one that had them all, as the number of a parcel, and no measurement, as 6.02e23.
+fn is_changed(number: &Number) -> bool {
+    if let Some(whole) = number.as_u64().or_else(|| number.as_i64().map(i64::unsigned_abs)) {
+        return whole > MAX_INTEGER;
+    }
+    let digits = |rounded: f64| {
+        let written = format!("{:e}", rounded.abs());
+        written.bytes().take_while(|byte| *byte != b'e').filter(u8::is_ascii_digit).count()
+    };
+    number.as_f64().is_some_and(|rounded| rounded.abs() > MAX_INTEGER as f64 && digits(rounded) > EXACT_DIGITS)
 }
 
 fn shorten(text: &str) -> String {

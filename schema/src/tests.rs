@@ -165,6 +165,19 @@ fn numbers_that_readers_change_and_data_that_is_too_large_are_refused() {
         assert!(fits || found.expect_err("too large").0[0].pointer == "/a/0/n");
     }
     assert!(any.check(&json!({ "a": -9_007_199_254_740_993_i64 })).is_err());
+    let written = |number: &str| serde_json::from_str::<Value>(&format!(r#"{{"a": {number}}}"#)).expect("JSON");
+    for (number, fits) in [
+        ("98765432109876543210", false),
+        ("-9400111899223344556677", false),
+        ("9.876543210987654321e19", false),
+        ("6.02214076e23", true),
+        ("-1e300", true),
+        ("100000000000000000000", true),
+        ("0.12345678901234567", true),
+        ("9007199254740992.0", true),
+    ] {
+        assert_eq!(any.check(&written(number)).is_ok(), fits, "{number}");
+    }
     assert!(any.check(&json!({ "a": "x".repeat(MAX_DATA_BYTES) })).is_err());
     let mut deep = json!({});
     (0..MAX_DATA_DEPTH).for_each(|_| deep = json!({ "a": deep }));
