@@ -122,7 +122,9 @@ pub fn check_file_name(name: &str) -> Result<(), String> {
     if name == "." || name == ".." {
         return Err(format!("{name:?} is a folder's name"));
     }
-    if name.trim() != name {
+    // The blank of Braille is none to Unicode, and looks like one.
+    let is_blank = |c: char| c.is_whitespace() || c == '\u{2800}';
+    if name.starts_with(is_blank) || name.ends_with(is_blank) {
         return Err("a name must not begin or end with a space".to_owned());
     }
     if let Some(c) = name.chars().find(|c| matches!(c, '/' | '\\')) {
@@ -218,9 +220,24 @@ mod tests {
             assert_eq!(check_file_name(good), Ok(()), "{good}");
         }
         let long = "x".repeat(MAX_FILE_NAME_BYTES + 1);
-        for bad in
-            ["", ".", "..", "a/b", "a\\b", "a\u{0}b", "a\nb", "a\tb", "gpj.\u{202e}exe", "a\u{200b}", " a", "a ", &long]
-        {
+        for bad in [
+            "",
+            ".",
+            "..",
+            "a/b",
+            "a\\b",
+            "a\u{0}b",
+            "a\nb",
+            "a\tb",
+            "gpj.\u{202e}exe",
+            "a\u{200b}",
+            "a\u{34f}",
+            "a\u{1d173}b",
+            " a",
+            "a ",
+            "a\u{2800}",
+            &long,
+        ] {
             assert!(check_file_name(bad).is_err(), "{bad:?}");
         }
     }

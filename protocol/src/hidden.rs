@@ -11,18 +11,23 @@ pub fn hidden(text: &str) -> impl Iterator<Item = char> {
     })
 }
 
-/// Whether a terminal would hide the character, or let it change the text around it.
+/// Whether a terminal would hide the character, or let it change the text around it: what Unicode calls a control or ignorable by
+/// default (`Default_Ignorable_Code_Point`), line separators and annotations.
 pub fn hides(c: char) -> bool {
     match c {
         '\t' => false,
         _ if c.is_control() => true,
-        // Soft hyphen, Arabic letter mark, Mongolian vowel separator, fillers of Hangul.
-        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{115f}' | '\u{1160}' | '\u{3164}' | '\u{ffa0}' => true,
+        // Soft hyphen, grapheme joiner, Arabic letter mark, vowels of Khmer that are not written, selectors and separator of
+        // Mongolian, fillers of Hangul.
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}' => true,
+        '\u{115f}' | '\u{1160}' | '\u{3164}' | '\u{ffa0}' => true,
         // Zero width and direction marks; line and paragraph separators, embeddings and overrides; invisible operators,
         // isolates.
         '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' => true,
-        // Variation selectors, byte order mark, annotations, tags.
-        '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}' => true,
+        // Variation selectors, byte order mark, what is kept for such characters, annotations, tags.
+        '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}' => true,
+        // Marks of shorthand and of music.
+        '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' => true,
         _ => false,
     }
 }
