@@ -123,6 +123,7 @@ fn name(c: char) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use deskgate_protocol::hidden::hidden;
 
     #[test]
     fn json_that_is_shown_has_the_value_it_had() {
@@ -178,5 +179,17 @@ mod tests {
         assert_eq!(line("a\u{200d}b\u{fe0f}"), "a<U+200D>b<U+FE0F>");
         assert_eq!(text("a\u{1b}[2K\n\tb\u{202e}"), "a<U+001B>[2K\n\tb<U+202E>");
         assert_eq!(block("one\r\ntwo\u{9b}", "| "), "| one\n| two<U+009B>\n");
+    }
+
+    /// Names of files that somebody chose to do harm, and whether they are taken.
+    const NAMES: &[(&str, bool)] = &include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../protocol/tests/names/list.rs"));
+
+    #[test]
+    fn a_name_that_is_taken_is_shown_as_it_is_and_any_other_steers_nothing() {
+        for (name, is_taken) in NAMES {
+            let shown = line(name);
+            assert!(hidden(&shown).all(|c| c == '\t') && shown.lines().count() <= 1, "{shown:?}");
+            assert!(!is_taken || shown == *name, "{name:?} is shown as {shown:?}");
+        }
     }
 }

@@ -34,4 +34,17 @@ mod tests {
         VisibleHtml.write_escaped_str(&mut shown, "<b>\u{202e}txt.exe\r\n\u{1b}[2J ü").expect("written");
         assert_eq!(shown, "&#60;b&#62;&#60;U+202E&#62;txt.exe\n&#60;U+001B&#62;[2J ü");
     }
+
+    /// Names of files that somebody chose to do harm, and whether they are taken.
+    const NAMES: &[(&str, bool)] = &include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../protocol/tests/names/list.rs"));
+
+    #[test]
+    fn no_name_of_a_file_begins_or_ends_a_tag_or_an_attribute() {
+        for (name, _) in NAMES {
+            let mut shown = String::new();
+            VisibleHtml.write_escaped_str(&mut shown, &visible::line(name)).expect("written");
+            assert!(!shown.contains(['<', '>', '"', '\'', '\n', '\r', '\0']), "{shown:?}");
+            assert!(shown.split('&').skip(1).all(|rest| rest.starts_with('#')), "{shown:?}");
+        }
+    }
 }

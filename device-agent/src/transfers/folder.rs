@@ -145,4 +145,30 @@ mod tests {
         let full = RunFolder::make(own.path(), held, &[("a".to_owned(), u64::MAX / 2)]).expect_err("no disk has that");
         assert_eq!(full.kind(), io::ErrorKind::StorageFull);
     }
+
+    /// Names that somebody chose to do harm, and whether they are taken.
+    const NAMES: &[(&str, bool)] = &include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../protocol/tests/names/list.rs"));
+
+    #[test]
+    fn every_name_that_is_taken_is_that_of_one_file_in_the_folder() {
+        let own = tempfile::tempdir().expect("a folder");
+        let held = HeldAttempt { run_id: RunId::new(), attempt: 1 };
+        let names: Vec<_> = NAMES.iter().filter(|(_, is_taken)| *is_taken).map(|(name, _)| *name).collect();
+        let files: Vec<_> = names.iter().map(|name| ((*name).to_owned(), 1)).collect();
+        let folder = RunFolder::make(own.path(), held, &files).expect("made");
+        for name in &names {
+            folder.open(name).expect("opened").write_all(name.as_bytes()).expect("written");
+        }
+        folder.close(&names).expect("closed");
+        let entries = std::fs::read_dir(folder.path().join("@files")).expect("there");
+        let mut found: Vec<_> = entries.map(|entry| entry.expect("there").file_name()).collect();
+        let mut wanted = names.clone();
+        found.sort();
+        wanted.sort_unstable();
+        assert_eq!(found, wanted, "nothing is elsewhere, and none is another one's");
+        for name in &names {
+            assert_eq!(std::fs::read(folder.path().join("@files").join(name)).expect("there"), name.as_bytes());
+        }
+        assert_eq!(std::fs::read_dir(folder.path()).expect("there").count(), 1);
+    }
 }

@@ -212,4 +212,30 @@ mod tests {
             "attachment; filename=\"Gr__e ___.csv\"; filename*=UTF-8''Gr%C3%B6%C3%9Fe%20%22%25%22.csv"
         );
     }
+
+    /// Names that somebody chose to do harm, and whether they are taken.
+    const NAMES: &[(&str, bool)] = &include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../protocol/tests/names/list.rs"));
+
+    #[test]
+    fn no_name_leaves_its_place_in_the_header_and_each_is_read_back() {
+        for (name, _) in NAMES.iter().filter(|(_, is_taken)| *is_taken) {
+            let header = disposition(name);
+            let text = header.to_str().expect("visible ASCII");
+            let rest = text.strip_prefix("attachment; filename=\"").expect("a quoted text");
+            let (plain, rest) = rest.split_once('"').expect("its end");
+            assert!(!plain.contains(['\\', '%']) && plain.chars().count() == name.chars().count(), "{text}");
+            let encoded = rest.strip_prefix("; filename*=UTF-8''").expect("nothing between the two");
+            // RFC 8187, section 3.2.1.
+            let is_of_value = |c: char| c.is_ascii_alphanumeric() || "!#$&+-.^_`|~%".contains(c);
+            assert!(encoded.chars().all(is_of_value), "{text}");
+            let mut pieces = encoded.split('%');
+            let mut read = pieces.next().expect("what stands before the first").as_bytes().to_vec();
+            for piece in pieces {
+                let (byte, plain) = piece.split_at(2);
+                read.push(u8::from_str_radix(byte, 16).expect("hexadecimal"));
+                read.extend_from_slice(plain.as_bytes());
+            }
+            assert_eq!(String::from_utf8(read).expect("UTF-8"), *name);
+        }
+    }
 }
