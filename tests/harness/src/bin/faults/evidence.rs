@@ -8,11 +8,12 @@ use reqwest::Method;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
-use crate::callers::{ApiRequest, Caller, CallerContext, converser, read, spender};
+use crate::callers::{ApiRequest, Caller, CallerContext, converser, courier, read, spender};
 use crate::database;
-use crate::history::{AnswerContent, CallAction, CallRecord, HistoryRecord, StoredEvent};
+use crate::history::{AnswerContent, CallAction, CallRecord, HistoryRecord, ListedFile, StoredEvent};
 use crate::injection::crash_points::{self, CrashPoint};
 use crate::injection::filler;
+use crate::storage;
 use crate::testbed::leak_scan::LeakSource;
 use crate::testbed::{REPLICA_COUNT, resource_usage};
 
@@ -50,6 +51,14 @@ pub(crate) struct Evidence {
     pub(crate) queued: Vec<String>,
     /// The crash points.
     pub(crate) points: Vec<CrashPoint>,
+    /// The listed files of each desktop's caller.
+    #[serde(default)]
+    pub(crate) files: BTreeMap<usize, Vec<ListedFile>>,
+    /// What is left on devices of what runs were given and handed out, and what is wrong with the gateways' storage, in words.
+    #[serde(default)]
+    pub(crate) copies: Vec<String>,
+    #[serde(default)]
+    pub(crate) objects: Vec<String>,
 }
 
 /// An execution in its device's log.
@@ -84,6 +93,12 @@ pub(crate) async fn gather(business: &Arc<CallerContext>, logs: &[(String, Strin
         evidence.found.extend(found);
     }
     let mut auditor = business.caller("auditor");
+    for (file_id, desktop) in uploaded(&records) {
+        for replica in 0..REPLICA_COUNT {
+            let operation = auditor.next_operation();
+            auditor.ask(operation, &courier::find(desktop, &file_id), replica).await;
+        }
+    }
     for (conversation, desktop) in conversations {
         for replica in 0..REPLICA_COUNT {
             let operation = auditor.next_operation();
@@ -93,6 +108,9 @@ pub(crate) async fn gather(business: &Arc<CallerContext>, logs: &[(String, Strin
     for desktop in 0..business.testbed.desktops.len() {
         let listed = listed(&mut auditor, desktop).await;
         evidence.listed.insert(desktop, listed);
+        if let Some(files) = files(&mut auditor, desktop).await {
+            evidence.files.insert(desktop, files);
+        }
     }
     for desktop in 0..business.testbed.desktops.len() {
         count_spent(business, &records, desktop, &mut evidence).await;
@@ -110,6 +128,8 @@ pub(crate) async fn gather(business: &Arc<CallerContext>, logs: &[(String, Strin
     evidence.database = database::flaws(postgres).await;
     evidence.logged = logs.iter().flat_map(|(name, text)| flaws(name, text)).collect();
     evidence.executions = logs.iter().flat_map(|(_, text)| text.lines().filter_map(execution)).collect();
+    evidence.copies = storage::copies(&business.testbed).await;
+    evidence.objects = storage::flaws(&business.testbed).await;
     evidence.queued = resource_usage::queued(&business.testbed).await;
     evidence.points = crash_points::folder().map(|folder| crash_points::gather(&folder)).unwrap_or_default();
     let secrets = &business.testbed.secrets;
@@ -192,16 +212,7 @@ async fn audit(mut auditor: Caller, jobs: Vec<Job>) -> Evidence {
 }
 
 fn get(name: &'static str, desktop: usize, path: String) -> ApiRequest {
-    ApiRequest {
-        name,
-        asked: CallAction::Nothing,
-        desktop,
-        method: Method::GET,
-        path,
-        key: None,
-        body: None,
-        signed: None,
-    }
+    ApiRequest { name, asked: CallAction::Nothing, desktop, method: Method::GET, path, ..ApiRequest::default() }
 }
 
 /// All stored events of a run, page by page.
@@ -230,6 +241,19 @@ async fn listed(auditor: &mut Caller, desktop: usize) -> Vec<String> {
         match reply.body["next_cursor"].as_str() {
             Some(next) => cursor = format!("&cursor={next}"),
             None => return listed,
+        }
+    }
+}
+
+/// The files of a desktop's caller, page by page and each at some replica.
+async fn files(auditor: &mut Caller, desktop: usize) -> Option<Vec<ListedFile>> {
+    let (mut files, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let reply = auditor.retry(&get("list", desktop, format!("/files?limit=13{cursor}"))).await?;
+        files.extend(ListedFile::read_all(&reply.body["data"]));
+        match reply.body["next_cursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => return Some(files),
         }
     }
 }
@@ -266,9 +290,18 @@ fn conversations(records: &[HistoryRecord]) -> BTreeMap<String, usize> {
     seen.collect()
 }
 
+/// Every file that was taken, with its desktop.
+fn uploaded(records: &[HistoryRecord]) -> BTreeMap<String, usize> {
+    let taken = calls(records).filter_map(|call| match (&call.asked, &call.seen) {
+        (CallAction::Upload { .. }, AnswerContent::File(file)) => Some((file.id.clone(), call.desktop)),
+        _ => None,
+    });
+    taken.collect()
+}
+
 fn calls(records: &[HistoryRecord]) -> impl Iterator<Item = &CallRecord> {
     records.iter().filter_map(|record| match record {
-        HistoryRecord::Call(call) => Some(call),
+        HistoryRecord::Call(call) => Some(&**call),
         _ => None,
     })
 }

@@ -43,7 +43,7 @@ impl Clock {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
 pub(crate) enum HistoryRecord {
-    Call(CallRecord),
+    Call(Box<CallRecord>),
     Done(OperationRecord),
     Followed(FollowRecord),
     Decided(DecisionRecord),
@@ -53,6 +53,73 @@ pub(crate) enum HistoryRecord {
     Published(PublicationRecord),
     Budget(BudgetRecord),
     RefusedBody(RefusedBodyRecord),
+    Given(GivenRecord),
+    Made(MadeRecord),
+    Fetched(FetchedRecord),
+}
+
+/// What a job is given, and what it is to hand out.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct GivenRecord {
+    pub(crate) job: String,
+    /// The files, in the order in which the run names them.
+    pub(crate) files: Vec<String>,
+    /// The paths in its service's folder that it is to hand out.
+    pub(crate) paths: Vec<String>,
+}
+
+/// A file in a service's folder that a run made, as it was after the run's end.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct MadeRecord {
+    pub(crate) run_id: String,
+    pub(crate) path: String,
+    pub(crate) size: u64,
+    pub(crate) sha256: String,
+}
+
+/// An artifact that was downloaded to its end.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct FetchedRecord {
+    pub(crate) run_id: String,
+    pub(crate) artifact_id: String,
+    pub(crate) at: u64,
+    /// In how many parts.
+    pub(crate) parts: usize,
+    pub(crate) size: u64,
+    pub(crate) sha256: String,
+}
+
+/// A file or an artifact, as an answer lists it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ListedFile {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    pub(crate) size: u64,
+    pub(crate) sha256: String,
+    /// Of an artifact: `stored` or `missing`, and what its run says of it.
+    pub(crate) state: String,
+    pub(crate) description: String,
+}
+
+impl ListedFile {
+    /// Reads it from its JSON; `None` if that is about something else.
+    pub(crate) fn read(value: &Value) -> Option<Self> {
+        let text = |name: &str| value[name].as_str().unwrap_or_default().to_owned();
+        let id = value["file_id"].as_str().or_else(|| value["artifact_id"].as_str())?;
+        Some(Self {
+            id: id.to_owned(),
+            name: text("name"),
+            size: value["size"].as_u64()?,
+            sha256: text("sha256"),
+            state: text("state"),
+            description: text("description"),
+        })
+    }
+
+    /// Reads all of a list.
+    pub(crate) fn read_all(list: &Value) -> Vec<Self> {
+        list.as_array().into_iter().flatten().filter_map(Self::read).collect()
+    }
 }
 
 /// A body that was refused before it was read, and the good request behind it on the same connection.
@@ -96,6 +163,14 @@ pub(crate) struct CallRecord {
     pub(crate) reason: String,
     /// The code of the error that a run ended with.
     pub(crate) error: String,
+    /// What that error says of effects.
+    #[serde(default)]
+    pub(crate) effects: String,
+    /// The files that a run was given, and what it handed out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) files: Vec<ListedFile>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) artifacts: Vec<ListedFile>,
     pub(crate) seen: AnswerContent,
 }
 
@@ -139,6 +214,23 @@ pub(crate) enum CallAction {
     },
     Operation {
         operation_id: String,
+    },
+    /// A file with these bytes; `changed` means that they differ from those that the key was first used with.
+    Upload {
+        key: String,
+        size: u64,
+        sha256: String,
+        changed: bool,
+    },
+    FindFile {
+        file_id: String,
+    },
+    DeleteFile {
+        file_id: String,
+    },
+    Download {
+        run_id: String,
+        artifact_id: String,
     },
     /// Any request with a key that is revoked at some time.
     Guest {
@@ -194,6 +286,7 @@ pub(crate) enum AnswerContent {
         code: String,
         new_generation: Option<u64>,
     },
+    File(ListedFile),
 }
 
 impl AnswerContent {

@@ -12,7 +12,7 @@
 //! | [`callers`] | the load meanwhile, each with a [`history`] of its own |
 //! | [`injection`] | the faults: inject, prove that they took effect, heal |
 //! | [`pass`] | one pass from start to end |
-//! | [`evidence`] [`database`] | the evidence that is gathered at the end |
+//! | [`evidence`] [`database`] [`storage`] | the evidence that is gathered at the end |
 //! | [`check`] | the invariants, as pure functions over the witnesses' records |
 //! | [`report`] | the text and the page |
 //!
@@ -29,6 +29,7 @@ mod pass;
 mod plan;
 mod report;
 mod seed;
+mod storage;
 mod testbed;
 
 use std::path::PathBuf;

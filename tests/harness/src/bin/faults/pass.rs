@@ -12,8 +12,8 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::callers::{
-    CallerContext, PassStage, converser, event_sender, owner, prober, publisher, reset_racer, spender, stale_finisher,
-    submitter, tool_caller,
+    CallerContext, PassStage, converser, courier, event_sender, owner, prober, publisher, reset_racer, spender,
+    stale_finisher, submitter, tool_caller,
 };
 use crate::check::Observations;
 use crate::evidence;
@@ -126,6 +126,7 @@ fn employ(business: &Arc<CallerContext>) -> (JoinSet<()>, JoinSet<()>) {
         callers.spawn(prober::work(business.clone(), format!("prober-{desktop}"), desktop));
         callers.spawn(tool_caller::work(business.clone(), format!("clerk-{desktop}"), desktop));
         callers.spawn(spender::work(business.clone(), format!("spender-{desktop}"), desktop));
+        callers.spawn(courier::work(business.clone(), format!("courier-{desktop}"), desktop));
         callers.spawn(event_sender::work(business.clone(), format!("sender-{desktop}"), desktop));
         owners.spawn(owner::work(business.clone(), desktop));
         owners.spawn(publisher::work(business.clone(), desktop));

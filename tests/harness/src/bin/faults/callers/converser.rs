@@ -49,7 +49,7 @@ pub(crate) async fn open(caller: &mut Caller, desktop: usize, conversation_key: 
         body: Some(json!({
             "endpoint_id": caller.service(desktop).endpoint_id, "conversation_key": conversation_key,
         })),
-        signed: None,
+        ..ApiRequest::default()
     };
     match caller.retry(&request).await?.seen {
         AnswerContent::Conversation { conversation, .. } => Some(conversation),
@@ -65,9 +65,7 @@ pub(crate) fn looks(desktop: usize, conversation: &str) -> ApiRequest {
         desktop,
         method: Method::GET,
         path: format!("/conversations/{conversation}"),
-        key: None,
-        body: None,
-        signed: None,
+        ..ApiRequest::default()
     }
 }
 
@@ -85,7 +83,7 @@ pub(crate) fn resets(caller: &Caller, desktop: usize, conversation: &str, genera
         path: format!("/conversations/{conversation}/reset"),
         key: Some(caller.business.fresh_job()),
         body: Some(json!({ "expected_generation": generation })),
-        signed: None,
+        ..ApiRequest::default()
     }
 }
 
@@ -114,7 +112,7 @@ async fn say(caller: &mut Caller, desktop: usize, conversation: &str, generation
         path: format!("/conversations/{conversation}/messages"),
         key: Some(job),
         body: Some(json!({ "expected_generation": generation, "input": { "text": text } })),
-        signed: None,
+        ..ApiRequest::default()
     };
     let reply = caller.retry(&request).await?;
     if let Some(run_id) = ApiReply::run_id(&reply).filter(|_| reply.is_good()) {

@@ -59,8 +59,8 @@ pub(crate) fn event(caller: &Caller, desktop: usize, job: &str, text: &str, stal
         desktop,
         method: Method::POST,
         path: format!("/webhooks/{}", service.hook_id),
-        key: None,
         body: Some(body),
         signed: Some(vec![("webhook-id", job.to_owned()), ("webhook-timestamp", at), ("webhook-signature", signed)]),
+        ..ApiRequest::default()
     }
 }

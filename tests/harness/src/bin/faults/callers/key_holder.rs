@@ -32,9 +32,8 @@ impl KeyHolder {
             desktop: 0,
             method: Method::GET,
             path: "/runs?limit=1".to_owned(),
-            key: None,
-            body: None,
             signed: Some(self.headers()),
+            ..ApiRequest::default()
         };
         let (operation, mut good) = (caller.next_operation(), 0);
         for replica in 0..REPLICA_COUNT {

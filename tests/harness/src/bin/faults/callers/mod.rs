@@ -1,6 +1,7 @@
 //! The callers: each is a business system with its own choices, repeats what failed, and records all calls.
 
 pub(crate) mod converser;
+pub(crate) mod courier;
 pub(crate) mod cut_off;
 pub(crate) mod event_sender;
 pub(crate) mod follower;
@@ -19,13 +20,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use axum::body::Bytes;
 use reqwest::header::RETRY_AFTER;
 use reqwest::{Client, Method, RequestBuilder};
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use crate::history::{AnswerContent, CallAction, CallRecord, Histories, HistoryRecord, OperationRecord, digest};
+use crate::history::{
+    AnswerContent, CallAction, CallRecord, Histories, HistoryRecord, ListedFile, OperationRecord, digest,
+};
 use crate::seed::SeededRandom;
 use crate::testbed::desktop::ServiceAccess;
 use crate::testbed::leak_scan::LeakSource;
@@ -106,7 +110,7 @@ pub(crate) struct Caller {
 }
 
 /// A request that may be repeated.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) struct ApiRequest {
     pub(crate) name: &'static str,
     pub(crate) asked: CallAction,
@@ -117,12 +121,16 @@ pub(crate) struct ApiRequest {
     pub(crate) body: Option<Value>,
     /// The signature headers, instead of an application key.
     pub(crate) signed: Option<Vec<(&'static str, String)>>,
+    /// A body that is no document, and the part of the answer's that is wanted.
+    pub(crate) bytes: Option<Bytes>,
+    pub(crate) range: Option<String>,
 }
 
 /// A complete answer.
 pub(crate) struct ApiReply {
     pub(crate) status: u16,
     pub(crate) body: Value,
+    pub(crate) bytes: Bytes,
     pub(crate) seen: AnswerContent,
 }
 
@@ -166,9 +174,13 @@ impl Caller {
         if let Some(key) = &request.key {
             built = built.header("Idempotency-Key", key);
         }
-        match &request.body {
-            Some(body) => built.json(body),
-            None => built,
+        if let Some(range) = &request.range {
+            built = built.header("Range", range);
+        }
+        match (&request.body, &request.bytes) {
+            (Some(body), _) => built.json(body),
+            (None, Some(bytes)) => built.body(bytes.clone()),
+            (None, None) => built,
         }
     }
 
@@ -192,23 +204,25 @@ impl Caller {
             ended: clock.now(),
             ..CallRecord::default()
         };
-        let reply = answered.map(|(status, retry_after, body)| {
-            let secrets = &self.business.testbed.secrets;
-            secrets.look(
-                LeakSource::Answer,
-                &format!("an answer to {}", request.name),
-                &String::from_utf8_lossy(&body),
-            );
-            let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let reply = answered.map(|(status, retry_after, bytes)| {
+            // An artifact has the bytes that its caller uploaded.
+            if !matches!(request.asked, CallAction::Download { .. }) {
+                let what = format!("an answer to {}", request.name);
+                self.business.testbed.secrets.look(LeakSource::Answer, &what, &String::from_utf8_lossy(&bytes));
+            }
+            let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
             let seen = see(&request.asked, status, &body);
             body["code"].as_str().unwrap_or_default().clone_into(&mut call.code);
             body["state_reason"]["code"].as_str().unwrap_or_default().clone_into(&mut call.reason);
             body["error"]["code"].as_str().unwrap_or_default().clone_into(&mut call.error);
+            body["error"]["effects"].as_str().unwrap_or_default().clone_into(&mut call.effects);
             call.version = body["endpoint_version"].as_u64().unwrap_or_default();
+            (call.files, call.artifacts) =
+                (ListedFile::read_all(&body["input"]["files"]), ListedFile::read_all(&body["artifacts"]));
             (call.status, call.retry_after, call.seen) = (Some(status), retry_after, seen.clone());
-            ApiReply { status, body, seen }
+            ApiReply { status, body, bytes, seen }
         });
-        self.business.histories.note(&self.name, HistoryRecord::Call(call));
+        self.business.histories.note(&self.name, HistoryRecord::Call(Box::new(call)));
         reply
     }
 
@@ -237,9 +251,14 @@ impl Caller {
                 _ => sleep(Duration::from_millis(self.dice.within(30, 250))).await,
             }
         };
-        // A refusal that names the state is a final answer, and forged requests must be refused.
-        let wanted = if matches!(request.asked, CallAction::Event { forged: true, .. }) { 401 } else { 409 };
-        let succeeded = reply.as_ref().is_some_and(|reply| reply.is_good() || reply.status == wanted);
+        // A refusal that names the state is a final answer, and forged requests must be refused. A file that is to be deleted may be
+        // gone since the try before.
+        let wanted = match request.asked {
+            CallAction::Event { forged: true, .. } => &[401][..],
+            CallAction::DeleteFile { .. } => &[404, 409],
+            _ => &[409],
+        };
+        let succeeded = reply.as_ref().is_some_and(|reply| reply.is_good() || wanted.contains(&reply.status));
         let run_id = reply.as_ref().and_then(ApiReply::run_id);
         self.done(request.name, operation, begun, tries, succeeded, run_id);
         reply
@@ -277,7 +296,7 @@ impl Caller {
             path: format!("/runs/{run_id}/stop"),
             key: Some(self.business.fresh_job()),
             body: Some(serde_json::json!({})),
-            signed: None,
+            ..ApiRequest::default()
         };
         self.retry(&request).await
     }
@@ -293,9 +312,7 @@ impl Caller {
             desktop,
             method: Method::GET,
             path: format!("/control-operations/{operation_id}"),
-            key: None,
-            body: None,
-            signed: None,
+            ..ApiRequest::default()
         };
         let reply = loop {
             tries += 1;
@@ -321,9 +338,7 @@ pub(crate) fn read(desktop: usize, run_id: &str, wait: u32) -> ApiRequest {
         desktop,
         method: Method::GET,
         path: format!("/runs/{run_id}?wait={wait}"),
-        key: None,
-        body: None,
-        signed: None,
+        ..ApiRequest::default()
     }
 }
 
@@ -342,7 +357,7 @@ fn submission_to(endpoint_id: &str, desktop: usize, job: &str, text: &str, chang
         path: format!("/agent-endpoints/{endpoint_id}/runs"),
         key: Some(job.to_owned()),
         body: Some(serde_json::json!({ "input": { "text": text } })),
-        signed: None,
+        ..ApiRequest::default()
     }
 }
 
@@ -364,6 +379,9 @@ fn see(asked: &CallAction, status: u16, body: &Value) -> AnswerContent {
             code: text(&body["outcome"]["code"]),
             new_generation: body["outcome"]["new_generation"].as_u64(),
         };
+    }
+    if matches!(asked, CallAction::Upload { .. } | CallAction::FindFile { .. }) {
+        return ListedFile::read(body).map_or(AnswerContent::Nothing, AnswerContent::File);
     }
     if matches!(asked, CallAction::Event { .. }) {
         return body["run_id"]

@@ -2,11 +2,12 @@
 //! together, and returns every violation.
 //!
 //! The witnesses are the callers' histories, the model's journal, the tools' effect logs, the kernel's word of the files
-//! that they use, and the receiver's journal.
+//! that they use, the folders with copies and objects, and the receiver's journal.
 //! The product's tables are compared with them and never trusted over them.
 
 mod acceptances;
 mod approvals;
+mod artifacts;
 mod attempts;
 mod budgets;
 mod callbacks;
@@ -17,10 +18,12 @@ mod database_integrity;
 mod effects;
 mod events;
 mod fault_expectations;
+mod files;
 mod generations;
 mod host_key;
 mod idempotency_keys;
 mod isolation;
+mod leftovers;
 mod linearizability;
 mod lists;
 mod manifests;
@@ -32,6 +35,7 @@ mod refusals;
 mod refused_bodies;
 pub(crate) mod resource_bounds;
 mod revocation;
+mod run_files;
 #[cfg(test)]
 mod samples;
 mod secrets;
@@ -45,8 +49,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::evidence::Evidence;
 use crate::history::{
-    AnswerContent, BudgetRecord, CallAction, CallRecord, DecisionRecord, DecisionTopic, FollowRecord, HistoryRecord,
-    OperationRecord, ProbeRecord, PublicationRecord, RefusedBodyRecord, RevocationRecord, StaleFinishRecord,
+    AnswerContent, BudgetRecord, CallAction, CallRecord, DecisionRecord, DecisionTopic, FetchedRecord, FollowRecord,
+    GivenRecord, HistoryRecord, MadeRecord, OperationRecord, ProbeRecord, PublicationRecord, RefusedBodyRecord,
+    RevocationRecord, StaleFinishRecord,
 };
 use crate::injection::InjectedFault;
 use crate::testbed::effect_log::Effect;
@@ -70,6 +75,12 @@ pub(crate) struct Observations {
     pub(crate) budgets: Vec<BudgetRecord>,
     #[serde(default)]
     pub(crate) refused_bodies: Vec<RefusedBodyRecord>,
+    #[serde(default)]
+    pub(crate) given: Vec<GivenRecord>,
+    #[serde(default)]
+    pub(crate) made: Vec<MadeRecord>,
+    #[serde(default)]
+    pub(crate) fetched: Vec<FetchedRecord>,
     pub(crate) turns: Vec<ModelTurn>,
     pub(crate) effects: Vec<Effect>,
     /// The calls that left marks in the shelves.
@@ -106,7 +117,7 @@ impl Violation {
 type InvariantCheck = fn(&Observations) -> Vec<Violation>;
 
 /// The checked invariants, each with a text for people.
-pub(crate) const CHECKS: [(&str, &str, InvariantCheck); 38] = [
+pub(crate) const CHECKS: [(&str, &str, InvariantCheck); 42] = [
     ("I1", "every accepted run is readable from every replica", acceptances::check),
     ("I2", "one final state, which never changes", outcomes::check),
     ("I3", "no effect twice without a decision", effects::check),
@@ -130,6 +141,10 @@ pub(crate) const CHECKS: [(&str, &str, InvariantCheck); 38] = [
     ("I21", "a call that writes runs alone, and results come in the order of the calls", calls::check),
     ("I22", "what models used up is counted through crashes, and a budget holds", budgets::check),
     ("I23", "no request is lost behind a refused body", refused_bodies::check),
+    ("I24", "a file that was taken is there as it came until it is deleted, and one key is one file", files::check),
+    ("I25", "a run works on exactly the files that it was given", run_files::check),
+    ("I26", "what a run hands out is listed once, and is downloaded as it was", artifacts::check),
+    ("I27", "no bytes are left that nobody knows, and all are there that somebody does", leftovers::check),
     ("folder", "no tool sees what lies beside its folder", confinement::check),
     ("host key", "no device says anything to a server that it does not know", host_key::check),
     ("F1", "the other gateways serve within a second", fault_expectations::others_serve),
@@ -174,7 +189,7 @@ impl Observations {
         let mut witnesses = Self::default();
         for record in records {
             match record {
-                HistoryRecord::Call(call) => witnesses.calls.push(call),
+                HistoryRecord::Call(call) => witnesses.calls.push(*call),
                 // Auditors begin after all faults, so their success shows nothing.
                 HistoryRecord::Done(done) if done.caller.starts_with("auditor") => {}
                 HistoryRecord::Done(done) => witnesses.done.push(done),
@@ -186,6 +201,9 @@ impl Observations {
                 HistoryRecord::Published(published) => witnesses.published.push(published),
                 HistoryRecord::Budget(budget) => witnesses.budgets.push(budget),
                 HistoryRecord::RefusedBody(refused) => witnesses.refused_bodies.push(refused),
+                HistoryRecord::Given(given) => witnesses.given.push(given),
+                HistoryRecord::Made(made) => witnesses.made.push(made),
+                HistoryRecord::Fetched(fetched) => witnesses.fetched.push(fetched),
             }
         }
         witnesses

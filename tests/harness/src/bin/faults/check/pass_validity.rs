@@ -1,6 +1,6 @@
 //! Whether a pass counts: a pass without work or without faults shows nothing.
 
-use super::{Observations, budgets, calls};
+use super::{Observations, budgets, calls, run_files};
 use crate::injection::crash_points::{self, AGENT_POINTS, CrashPoint, GATEWAY_POINTS};
 use crate::plan::FaultKind;
 
@@ -43,6 +43,12 @@ pub(crate) fn shortfalls(witnesses: &Observations, wanted: PassRequirements) -> 
     }
     if calls::beside(witnesses) == 0 {
         reasons.push("no two reads of one answer ran beside each other".to_owned());
+    }
+    if run_files::seen(witnesses) == 0 {
+        reasons.push("no run was seen with its files".to_owned());
+    }
+    if witnesses.fetched.is_empty() {
+        reasons.push("nothing that a run handed out was downloaded".to_owned());
     }
     for strike in &witnesses.strikes {
         if let Err(why) = &strike.proof {
@@ -94,13 +100,16 @@ mod tests {
     use super::super::samples::{call, calls, done, read, run};
     use super::*;
     use crate::callers::spender::BUDGET_ERROR;
-    use crate::history::{ProbeRecord, StaleFinishRecord};
+    use crate::history::{FetchedRecord, GivenRecord, ProbeRecord, StaleFinishRecord};
     use crate::injection::InjectedFault;
     use crate::plan::{FaultKind, PlannedFault};
+    use crate::testbed::carry::ShownFiles;
+    use crate::testbed::fake_model::ModelTurn;
     use crate::testbed::shelf::CallSpan;
 
     fn told() -> Observations {
         let page = |index| CallSpan { index, begun: index, ended: Some(2 + index), ..CallSpan::default() };
+        let files = ShownFiles { first_line: Some(String::new()), ..ShownFiles::default() };
         let mut refused = call("a", 0, read("b"), run("b", "failed"));
         refused.error = BUDGET_ERROR.to_owned();
         let planned =
@@ -110,6 +119,9 @@ mod tests {
             probed: vec![ProbeRecord { status: 404, ..ProbeRecord::default() }],
             stale: vec![StaleFinishRecord::default()],
             spans: vec![page(0), page(1)],
+            given: vec![GivenRecord::default()],
+            turns: vec![ModelTurn { files, ..ModelTurn::default() }],
+            fetched: vec![FetchedRecord::default()],
             strikes: vec![InjectedFault {
                 planned,
                 begun: 1,
@@ -133,8 +145,9 @@ mod tests {
         assert_eq!(one(&failed, wanted), "0 of 1 operations succeeded; 90 of 100 are needed");
         let mut unasked = told();
         (unasked.probed, unasked.stale, unasked.spans) = (Vec::new(), Vec::new(), Vec::new());
+        (unasked.given, unasked.fetched) = (Vec::new(), Vec::new());
         unasked.calls.pop();
-        assert_eq!(shortfalls(&unasked, wanted).len(), 4);
+        assert_eq!(shortfalls(&unasked, wanted).len(), 6);
         let mut missed = told();
         missed.strikes[0].proof = Err("nobody came".to_owned());
         assert_eq!(one(&missed, wanted), "fault 0, F1, cannot be shown to have struck: nobody came");

@@ -18,6 +18,8 @@ fn is_honest(call: &CallRecord) -> bool {
     match call.status {
         None | Some(200..=299 | 409) => true,
         Some(429 | 503) => call.retry_after,
+        // Whether a file may be gone is judged by I24.
+        Some(404) => matches!(call.asked, CallAction::DeleteFile { .. } | CallAction::FindFile { .. }),
         Some(401) => matches!(call.asked, CallAction::Event { forged: true, .. } | CallAction::Guest { .. }),
         // The key of a disabled application.
         Some(403) => matches!(call.asked, CallAction::Guest { .. }),

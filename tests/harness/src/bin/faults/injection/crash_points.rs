@@ -12,9 +12,10 @@ use deskgate_tests::process::CRASH_DIR_ENV;
 use serde::{Deserialize, Serialize};
 
 /// The points that a busy gateway passes again and again.
-pub(crate) const GATEWAY_POINTS: [&str; 20] = [
+pub(crate) const GATEWAY_POINTS: [&str; 23] = [
     "admissions::admit_all",
     "admissions::look_again",
+    "artifacts::add",
     "attempts::claim",
     "attempts::pass_over_lost_claims",
     "attempts::record",
@@ -25,8 +26,10 @@ pub(crate) const GATEWAY_POINTS: [&str; 20] = [
     "leases::begin_session",
     "leases::renew_sessions",
     "events::progress",
+    "files::create",
     "messages::accept",
     "messages::why_not",
+    "objects::begin",
     "operations::ask",
     "operations::deliver",
     "upkeep::expire_queued",
@@ -36,8 +39,10 @@ pub(crate) const GATEWAY_POINTS: [&str; 20] = [
 ];
 
 /// The points of an agent: its journal, intents and outcomes, decisions, and sent frames.
-pub(crate) const AGENT_POINTS: [&str; 12] = [
+pub(crate) const AGENT_POINTS: [&str; 14] = [
     "Approvals::decide",
+    "Artifacts::add",
+    "Artifacts::settle",
     "Journal::finish",
     "Journal::forget",
     "Journal::start",
@@ -143,7 +148,7 @@ mod tests {
         let found = points.iter().find(|point| point.name == "before attempts::claim");
         let name = "before attempts::claim".to_owned();
         assert_eq!(found, Some(&CrashPoint { name, passed: 2, armed: 1, struck: 1 }));
-        assert_eq!(points.len(), 63, "40 of a gateway, 23 of an agent");
+        assert_eq!(points.len(), 73, "46 of a gateway, 27 of an agent");
         set_aside(folder.path(), 8).expect("renamed");
         set_aside(folder.path(), 8).expect("nothing is there");
         assert!(!folder.path().join("8.struck").exists());

@@ -90,7 +90,8 @@ impl PassReport<'_> {
         for (kind, (struck, all)) in by_kind(self.witnesses) {
             let _ = writeln!(text, "{:<4} {struck:>3} of {all:>3} struck  {}", kind.to_string(), kind.description());
         }
-        let _ = writeln!(text, "\n{}", statistics::levels(self.witnesses));
+        let _ = writeln!(text, "\n{}", statistics::files(self.witnesses));
+        let _ = writeln!(text, "{}", statistics::levels(self.witnesses));
         let _ = writeln!(text, "{}", statistics::points(self.witnesses));
         let _ = writeln!(text, "invariants");
         for (name, about, _) in CHECKS {

@@ -123,8 +123,10 @@ fn faults(page: &mut String, report: &PassReport<'_>) {
         );
     }
     let _ = writeln!(page, "</table></div>");
-    let tables = [statistics::levels(report.witnesses), statistics::points(report.witnesses)].join("\n");
-    let _ = writeln!(page, "<h2>What programs had, and where they died</h2><pre>{}</pre>", escaped(&tables));
+    let witnesses = report.witnesses;
+    let tables =
+        [statistics::files(witnesses), statistics::levels(witnesses), statistics::points(witnesses)].join("\n");
+    let _ = writeln!(page, "<h2>Files, what programs had, and where they died</h2><pre>{}</pre>", escaped(&tables));
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! Numbers of a pass: operations by name with their latencies, faults by kind.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use crate::check::Observations;
 use crate::check::resource_bounds::{self, PeakUsage};
+use crate::history::{AnswerContent, CallAction};
 use crate::injection::crash_points::CrashPoint;
 use crate::plan::FaultKind;
 
@@ -84,6 +85,31 @@ pub(super) fn points(witnesses: &Observations) -> String {
         let _ = writeln!(text, "{name:<42} {passed:>7} {armed:>7} {struck:>7}");
     }
     text
+}
+
+/// Files: how many were taken, seen on devices, handed out and downloaded, and with how many bytes.
+pub(super) fn files(witnesses: &Observations) -> String {
+    let taken = witnesses.calls.iter().filter_map(|call| match (&call.asked, &call.seen) {
+        (CallAction::Upload { .. }, AnswerContent::File(file)) => Some((file.id.as_str(), file.size)),
+        _ => None,
+    });
+    let listed = witnesses.calls.iter().flat_map(|call| &call.artifacts);
+    let listed = listed.map(|artifact| (artifact.id.as_str(), artifact.size));
+    let seen = witnesses.turns.iter().flat_map(|turn| turn.files.digests.keys().map(|name| (&turn.job, name)));
+    let fetched = witnesses.fetched.iter().map(|fetched| (fetched.artifact_id.as_str(), fetched.size));
+    let seen: BTreeSet<_> = seen.collect();
+    let sum = |files: BTreeMap<&str, u64>| {
+        let mib = files.values().sum::<u64>() as f64 / 1024.0 / 1024.0;
+        format!("{:>6} {mib:>8.1} MiB", files.len())
+    };
+    let in_parts = witnesses.fetched.iter().filter(|fetched| fetched.parts > 1).count();
+    format!(
+        "files taken      {}\nseen on devices  {:>6}\nhanded out       {}\ndownloaded       {}, {in_parts} in parts\n",
+        sum(taken.collect()),
+        seen.len(),
+        sum(listed.collect()),
+        sum(fetched.collect()),
+    )
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! A desktop: an agent behind a proxy of its own, a folder with another one beside it, a service that works there and
-//! one that adds notes on another server, one with a budget, a callback, and an unrelated application.
+//! one that adds notes on another server, one with a budget, one that takes files and hands some out, a callback, and an unrelated
+//! application.
 
 use std::path::PathBuf;
 
@@ -9,6 +10,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tokio::sync::RwLock;
 
+use super::carry;
 use super::fake_model::FakeModel;
 use super::fake_receiver::{FakeReceiver, RECEIVER_HOST};
 use super::fake_tool_server::{self, FakeToolServer};
@@ -35,6 +37,7 @@ pub(crate) struct Desktop {
     name: String,
     device_id: String,
     folder: Folder,
+    carrying_folder: Folder,
     service: ServiceAccess,
 }
 
@@ -47,6 +50,8 @@ pub(crate) struct ServiceAccess {
     pub(crate) noting_id: String,
     /// A third one, which has a budget.
     pub(crate) spending_id: String,
+    /// A fourth one, which takes files and hands some out.
+    pub(crate) carrying_id: String,
     /// Its webhook, and the secret of its events.
     pub(crate) hook_id: String,
     pub(crate) hook_secret: String,
@@ -111,6 +116,11 @@ impl Desktop {
         let noting_id = device.add_service(name, &format!("{name}-notes"), &folder, &noting).await;
         let spending = ["--provider", "work", "--model", "m-1", "--tools", "Read"];
         let spending_id = device.add_service(name, &spending_name(name), &folder, &spending).await;
+        let carrying_folder = Folder::new();
+        let allowed = format!("Deliver:{}", carry::FREE_FOLDER);
+        let carrying = ["--provider", "work", "--model", "m-1", "--tools", "Bash,Read,Deliver", "--takes-files", "yes"];
+        let carrying = [&carrying[..], &["--allow", "Bash", "--allow", &allowed]].concat();
+        let carrying_id = device.add_service(name, &format!("{name}-files"), &carrying_folder, &carrying).await;
         let path = format!("/{name}");
         let url = format!("https://{RECEIVER_HOST}{path}");
         let events = ["run.succeeded", "run.failed", "run.cancelled", "run.expired"];
@@ -130,13 +140,14 @@ impl Desktop {
             endpoint_id: backend.endpoint_id().to_owned(),
             noting_id,
             spending_id,
+            carrying_id,
             hook_id: hook["webhook"]["hook_id"].as_str().expect("made").to_owned(),
             hook_secret: hook["secret"].as_str().expect("it is shown once").to_owned(),
             strangers_key: stranger["key"]["text"].as_str().expect("it is shown once").to_owned(),
         };
         secrets.add(&format!("the key of {name}"), &service.key);
         secrets.add(&format!("the webhook's secret of {name}"), &service.hook_secret);
-        Self { device: RwLock::new(device), name: name.to_owned(), device_id, folder, service }
+        Self { device: RwLock::new(device), name: name.to_owned(), device_id, folder, carrying_folder, service }
     }
 
     /// The name of its application and of its service.
@@ -162,6 +173,11 @@ impl Desktop {
     /// The folder that its tools work in.
     pub(crate) fn folder(&self) -> PathBuf {
         self.folder.path()
+    }
+
+    /// The folder of its service that takes files and hands some out.
+    pub(crate) fn carrying_folder(&self) -> PathBuf {
+        self.carrying_folder.path()
     }
 
     /// Paths to the file beside that folder: a relative one, and an absolute one.

@@ -2,7 +2,8 @@
 //!
 //! It implements OpenAI's streaming format. A job's text is its plan: `job=j-7 plan=write delay=200 talk=c-1
 //! generation=2`, or `plan=peek near=../beside/x far=/beside/x` to read there, or `plan=spread folder=/home/work` to ask for
-//! several calls at once. `tokens=` is what each answer used up.
+//! several calls at once, or `plan=carry hand=out/a,out/b` to look at the files that it was given and hand some out. `tokens=` is
+//! what each answer used up.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -19,6 +20,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::carry::ShownFiles;
 use super::model_behaviour::{Door, MODEL_ADDRESS, ModelBehaviour};
 use super::spread::{self, Spread};
 use crate::history::Clock;
@@ -56,6 +58,9 @@ pub(crate) struct ModelTurn {
     pub(crate) tokens: u64,
     /// The microseconds after which it was asked to come again.
     pub(crate) pause: Option<u64>,
+    /// What tools told it of files.
+    #[serde(default)]
+    pub(crate) files: ShownFiles,
 }
 
 #[derive(Clone)]
@@ -195,6 +200,8 @@ struct TurnRequest {
     peeks: Vec<String>,
     /// The service's folder, if it asks for several calls there.
     folder: Option<PathBuf>,
+    /// The paths that it hands out.
+    hands_out: Vec<String>,
     /// Its place in the journal.
     answer: usize,
 }
@@ -225,12 +232,14 @@ impl TurnRequest {
                     .and_then(|_| self::words(&messages[0]).get("release")?.parse().ok()),
                 disorder: spread::disorder(messages),
                 tokens: read_tokens + WRITTEN_TOKENS,
+                files: ShownFiles::read(&messages[last..]),
                 ..ModelTurn::default()
             },
             plan: word("plan")?,
             delay: Duration::from_millis(delay),
             peeks: ["near", "far"].into_iter().filter_map(word).collect(),
             folder: word("folder").map(PathBuf::from),
+            hands_out: word("hand").iter().flat_map(|paths| paths.split(',')).map(str::to_owned).collect(),
             answer: 0,
         })
     }
@@ -257,6 +266,11 @@ impl TurnRequest {
     fn deltas(&self) -> (Vec<Value>, &'static str) {
         if let Some(spread) = self.spread() {
             return (vec![json!({ "tool_calls": spread.calls() })], "tool_calls");
+        }
+        if self.plan == "carry"
+            && let Some(call) = self.turn.files.call(&self.turn.job, self.turn.place / 2, &self.hands_out)
+        {
+            return (vec![json!({ "tool_calls": [call] })], "tool_calls");
         }
         let Some(token) = self.call() else {
             return (vec![json!({ "content": "done " }), json!({ "content": self.turn.job })], "stop");

@@ -2,6 +2,7 @@
 //! server, a receiver of callbacks, the tools' effect logs and shelves, a raw device, and one device that is directed to an
 //! impostor server. All of it is on an island.
 
+pub(crate) mod carry;
 pub(crate) mod desktop;
 pub(crate) mod effect_log;
 pub(crate) mod fake_model;
@@ -21,6 +22,7 @@ use std::path::Path;
 use deskgate_tests::gateway::{Address, RELATIVE_SOCKET_SETTING};
 use deskgate_tests::netns::DnsServer;
 use deskgate_tests::{GatewayProcess, Postgres};
+use tempfile::TempDir;
 use tokio::sync::RwLock;
 
 use crate::history::Clock;
@@ -56,6 +58,8 @@ pub(crate) struct Testbed {
     pub(crate) stray: RawDevice,
     pub(crate) shelves: Shelves,
     pub(crate) secrets: LeakScanner,
+    /// Where all gateways keep the bytes of files and artifacts.
+    storage: TempDir,
     addresses: Vec<Address>,
     ways: Vec<Address>,
     _names: DnsServer,
@@ -70,7 +74,9 @@ impl Testbed {
             (FakeModel::start(clock).await, FakeToolServer::start(clock).await, FakeReceiver::start(clock).await);
         let postgres = Postgres::start_exclusive().await;
         let roots = format!("callbacks.ca_file={}", receiver.ca_file().display());
-        let settings = [&SHORT_TIMEOUT_SETTINGS[..], &[RELATIVE_SOCKET_SETTING, &roots]].concat();
+        let storage = TempDir::with_prefix("deskgate-objects-").expect("a temporary folder");
+        let place = format!("storage.url={}", storage.path().display());
+        let settings = [&SHORT_TIMEOUT_SETTINGS[..], &[RELATIVE_SOCKET_SETTING, &roots, &place]].concat();
         let mut replicas = vec![GatewayProcess::start(&postgres, &settings).await];
         while replicas.len() < REPLICA_COUNT {
             replicas.push(replicas[0].replica().await);
@@ -111,6 +117,7 @@ impl Testbed {
             stray,
             shelves,
             secrets,
+            storage,
             addresses,
             ways,
             _names: names,
@@ -125,6 +132,11 @@ impl Testbed {
     /// The addresses of the gateways for devices; they follow restarts.
     pub(crate) fn ways(&self) -> Vec<Address> {
         self.ways.clone()
+    }
+
+    /// The folder in which all gateways keep the bytes of files and artifacts.
+    pub(crate) fn storage(&self) -> &Path {
+        self.storage.path()
     }
 
     /// The effects of the tools of all devices.
