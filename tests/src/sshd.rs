@@ -117,7 +117,7 @@ async fn run(folder: &Path, port: u16, keys: &[&str]) -> Process {
     let config = format!(
         "ListenAddress 127.0.0.1:{port}\n{keys}AuthorizedKeysFile {}\nPidFile none\nStrictModes no\n\
          UsePAM no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
-         PermitRootLogin prohibit-password\nAllowTcpForwarding local\n",
+         PermitRootLogin prohibit-password\nAllowTcpForwarding local\nSubsystem sftp internal-sftp\n",
         path("authorized").display(),
     );
     std::fs::write(path("config"), config).expect("writable");

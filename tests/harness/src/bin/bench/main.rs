@@ -11,6 +11,7 @@ mod desktop;
 mod drain;
 mod environment;
 mod events;
+mod files;
 mod http;
 mod idle;
 mod latency;
@@ -146,6 +147,7 @@ async fn measure(bench: &Bench) -> anyhow::Result<()> {
     deliveries::measure(bench, &mut report).await?;
     replicas::measure(bench, &mut report).await?;
     tunnel::measure(bench, &mut report).await?;
+    files::measure(bench, &mut report).await?;
     starts::measure(bench, &mut report).await?;
     latency::measure(bench, &mut report).await?;
     claim::measure(bench, &mut report).await?;

@@ -5,7 +5,7 @@ use deskgate_harness::report;
 use serde_json::{Map, Value, json};
 
 /// Every result's name in results.json, with its explanation on the screen.
-pub(crate) const METRICS: [(&str, &str); 47] = [
+pub(crate) const METRICS: [(&str, &str); 52] = [
     ("accept_vs_pgbench", "accepted runs per second over pgbench's one row a commit in such a table; at least 1.0"),
     ("accept_vs_pgbench_bare_row", "the same over rows with two indexes and no constraints"),
     ("accept_vs_http_ceiling", "accepted runs per second over a POST that does nothing on the same HTTP stack"),
@@ -17,6 +17,17 @@ pub(crate) const METRICS: [(&str, &str); 47] = [
     ("accept_two_replicas_vs_one", "accepted per second by two gateways on one database, over one gateway"),
     ("tunnel_throughput_vs_openssh", "bytes per second through our SSH at both ends, over OpenSSH at both ends"),
     ("tunnel_rtt_vs_openssh", "a small question and its answer through the same; below 1 is faster"),
+    (
+        "file_through_tunnel_vs_openssh",
+        "bytes per second of a 64 MiB file to a run, over scp's by OpenSSH's connection; at least 0.8",
+    ),
+    ("artifact_through_tunnel_vs_openssh", "the same of one that a run hands out; at least 0.8"),
+    (
+        "accept_p99_beside_transfer",
+        "99 of 100 submissions are accepted within this, beside files to a device, over alone; at most 1.2",
+    ),
+    ("files_rss_gateway_mib", "how far the gateway's memory strays while 2 GiB of files pass; MiB, at most 10"),
+    ("files_rss_device_mib", "the same of the desktop's agent; MiB, at most 10"),
     ("start_ms", "from the start of a gateway until it is ready, its private database included; ms"),
     (
         "reconnect_ms_p50",
@@ -67,6 +78,34 @@ pub(crate) const METRICS: [(&str, &str); 47] = [
     ("rss_gateway_100k_queued_mib", "the gateway after accepting 100,000 runs that wait; MiB, aim 40"),
 ];
 
+/// What must hold: a full run that finds it broken fails.
+const LIMITS: [(&str, Limit); 5] = [
+    ("file_through_tunnel_vs_openssh", Limit::AtLeast(0.8)),
+    ("artifact_through_tunnel_vs_openssh", Limit::AtLeast(0.8)),
+    ("accept_p99_beside_transfer", Limit::AtMost(1.2)),
+    ("files_rss_gateway_mib", Limit::AtMost(10.0)),
+    ("files_rss_device_mib", Limit::AtMost(10.0)),
+];
+
+/// The limit of a result.
+#[derive(Clone, Copy, Debug)]
+enum Limit {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+impl Limit {
+    /// What is wrong with a value, as the rest of a sentence.
+    fn flaw(self, value: f64) -> Option<String> {
+        match self {
+            // What is no number breaks either.
+            Self::AtLeast(least) if !(value >= least) => Some(format!("is {value:.3}, and must be at least {least}")),
+            Self::AtMost(most) if !(value <= most) => Some(format!("is {value:.3}, and must be at most {most}")),
+            Self::AtLeast(_) | Self::AtMost(_) => None,
+        }
+    }
+}
+
 /// The results so far.
 pub(crate) struct BenchReport {
     quick: bool,
@@ -94,6 +133,9 @@ impl BenchReport {
     }
 
     /// Prints the table and writes the file.
+    ///
+    /// # Errors
+    /// A limit is broken, if the run was no quick one; or the file cannot be written.
     pub(crate) fn finish(self) -> anyhow::Result<()> {
         println!();
         for (name, explanation) in METRICS {
@@ -108,11 +150,15 @@ impl BenchReport {
             self.values.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
         results.insert("quick".to_owned(), self.quick.into());
         results.insert("machine".to_owned(), report::machine());
-        results.insert("parts".to_owned(), self.parts.into());
+        results.insert("parts".to_owned(), self.parts.clone().into());
         let path = report::folder("bench")?.join("results.json");
         std::fs::write(&path, serde_json::to_string_pretty(&results)? + "\n")
             .with_context(|| path.display().to_string())?;
         println!("\nWritten to {}", path.display());
+        let measured = |name: &str| self.values.iter().find(|(measured, _)| *measured == name).map(|(_, value)| *value);
+        let broken = LIMITS.iter().filter_map(|(name, limit)| Some(format!("{name} {}", limit.flaw(measured(name)?)?)));
+        let broken: Vec<_> = broken.collect();
+        anyhow::ensure!(self.quick || broken.is_empty(), "limits are broken: {}", broken.join("; "));
         Ok(())
     }
 }

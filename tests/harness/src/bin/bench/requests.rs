@@ -40,6 +40,9 @@ pub(crate) enum RequestKind {
 /// The body of every submission: an order of a usual size.
 pub(crate) const SUBMISSION_BODY: &str = r#"{"input":{"text":"Please check order 2026-004711: two chairs arrived damaged, the customer asks for a replacement before Friday and wants to know who pays the return.","order_id":"2026-004711"},"metadata":{"shop":"de-1","channel":"mail"}}"#;
 
+/// For whom requests are made.
+pub(crate) const SUBJECT: &str = "customer-10042";
+
 /// Characters of the number that makes a request unique.
 const NUMBER_CHARS: usize = 32;
 
@@ -70,7 +73,7 @@ impl RequestTemplate {
     pub(crate) fn submissions(target: &LoadTarget) -> Self {
         let head = format!(
             "POST /api/v1/agent-endpoints/{}/runs HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\n\
-             X-Gateway-Subject: customer-10042\r\nContent-Type: application/json\r\nContent-Length: {}\r\nIdempotency-Key: ",
+             X-Gateway-Subject: {SUBJECT}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nIdempotency-Key: ",
             target.endpoint_id,
             target.address,
             target.key,
@@ -129,7 +132,7 @@ impl RequestTemplate {
 /// The request that reads a run, and waits this many seconds for a change.
 pub(crate) fn read(target: &LoadTarget, run_id: &str, wait_s: u32) -> String {
     format!(
-        "GET /api/v1/runs/{run_id}?wait={wait_s} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\nX-Gateway-Subject: customer-10042\r\n\r\n",
+        "GET /api/v1/runs/{run_id}?wait={wait_s} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\nX-Gateway-Subject: {SUBJECT}\r\n\r\n",
         target.address, target.key
     )
 }
