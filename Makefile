@@ -55,6 +55,12 @@ schema-suite: ## What the whole JSON Schema Test Suite says, from a package, and
 	@scripts/setup test
 	@scripts/schema-suite
 
+.PHONY: files-long
+files-long: ## A thousand files there and back while lines are cut and programs killed (some minutes); SEED=n FILES=n
+	@scripts/setup test
+	@$(BUILD)
+	@cargo test --workspace --test promises files_long:: -- --ignored --nocapture
+
 .PHONY: plans
 plans: ## What a run reads behind a million finished ones, with statistics of an empty and of a full queue (some minutes)
 	@scripts/setup test

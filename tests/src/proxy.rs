@@ -35,11 +35,22 @@ struct NetworkConditions {
 }
 
 /// Counts of what was done to connections.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct ProxyCounters {
     resets: AtomicU64,
     held_back: AtomicU64,
     slowed: AtomicU64,
+    /// Bytes that passed, in both directions together.
+    passed: AtomicU64,
+    /// How many bytes have passed when all connections are closed; none: `u64::MAX`.
+    cut_at: AtomicU64,
+}
+
+impl Default for ProxyCounters {
+    fn default() -> Self {
+        let zero = || AtomicU64::new(0);
+        Self { resets: zero(), held_back: zero(), slowed: zero(), passed: zero(), cut_at: AtomicU64::new(u64::MAX) }
+    }
 }
 
 /// A listener on loopback that forwards everything to a target.
@@ -72,9 +83,9 @@ impl Proxy {
     async fn between(listen: SocketAddr, targets: Vec<Address>, lag: Duration) -> Self {
         let listener = TcpListener::bind(listen).await.expect("ports are left");
         let address = listener.local_addr().expect("it is bound");
-        let (weather, forecast) = watch::channel(NetworkConditions::default());
+        let weather = watch::Sender::new(NetworkConditions::default());
         let (mut tasks, counts) = (JoinSet::new(), Arc::<ProxyCounters>::default());
-        let way = ConnectionContext { targets: targets.clone(), weather: forecast, counts: counts.clone(), lag };
+        let way = ConnectionContext { targets: targets.clone(), weather: weather.clone(), counts: counts.clone(), lag };
         tasks.spawn(accept(listener, way));
         Self { address, targets, weather, counts, _tasks: tasks }
     }
@@ -141,6 +152,22 @@ impl Proxy {
         });
     }
 
+    /// Closes all connections once so many more bytes have passed, in both directions together. New ones pass. Returns when that
+    /// has happened.
+    pub async fn cut_after(&self, bytes: u64) {
+        let mut weather = self.weather.subscribe();
+        let cuts = weather.borrow().cuts;
+        // At least one, so that there is a last one.
+        self.counts.cut_at.store(self.passed() + bytes.max(1), Ordering::SeqCst);
+        // It ends with the proxy, which is borrowed here.
+        let _ = weather.wait_for(|weather| weather.cuts != cuts).await;
+    }
+
+    /// How many bytes have passed, in both directions together, without a delay.
+    pub fn passed(&self) -> u64 {
+        self.counts.passed.load(Ordering::SeqCst)
+    }
+
     /// Everything passes again.
     pub fn heal(&self) {
         self.weather
@@ -152,7 +179,7 @@ impl Proxy {
 #[derive(Clone)]
 struct ConnectionContext {
     targets: Vec<Address>,
-    weather: watch::Receiver<NetworkConditions>,
+    weather: watch::Sender<NetworkConditions>,
     counts: Arc<ProxyCounters>,
     lag: Duration,
 }
@@ -173,7 +200,7 @@ async fn accept(listener: TcpListener, way: ConnectionContext) {
 
 async fn pass(mut near: TcpStream, targets: Vec<SocketAddr>, way: ConnectionContext) {
     let ConnectionContext { weather, counts, lag, .. } = way;
-    let mut until_cut = weather.clone();
+    let mut until_cut = weather.subscribe();
     let cuts = until_cut.borrow().cuts;
     let mut far = None;
     let passing = async {
@@ -184,8 +211,8 @@ async fn pass(mut near: TcpStream, targets: Vec<SocketAddr>, way: ConnectionCont
         if !lag.is_zero() {
             return tokio::try_join!(carry(near_in, far_out, lag), carry(far_in, near_out, lag));
         }
-        let said = copy(near_in, far_out, weather.clone(), &counts, |weather| weather.is_frozen || weather.is_mute);
-        let told = copy(far_in, near_out, weather, &counts, |weather| weather.is_frozen || weather.is_deaf);
+        let said = copy(near_in, far_out, &weather, &counts, |weather| weather.is_frozen || weather.is_mute);
+        let told = copy(far_in, near_out, &weather, &counts, |weather| weather.is_frozen || weather.is_deaf);
         tokio::try_join!(said, told)
     };
     let is_reset = tokio::select! {
@@ -250,11 +277,11 @@ async fn first_of(targets: &[SocketAddr]) -> std::io::Result<TcpStream> {
 async fn copy(
     mut from: ReadHalf<'_>,
     mut to: WriteHalf<'_>,
-    mut weather: watch::Receiver<NetworkConditions>,
+    changes: &watch::Sender<NetworkConditions>,
     counts: &ProxyCounters,
     holds_back: fn(&NetworkConditions) -> bool,
 ) -> std::io::Result<()> {
-    let mut buffer = vec![0; 64 * 1024];
+    let (mut buffer, mut weather) = (vec![0; 64 * 1024], changes.subscribe());
     loop {
         let length = from.read(&mut buffer).await?;
         if holds_back(&weather.borrow()) {
@@ -269,12 +296,23 @@ async fn copy(
         while !rest.is_empty() {
             let kilobits = weather.borrow().kilobits;
             let piece = rest.len().min(if kilobits == 0 { rest.len() } else { NARROW_CHUNK_BYTES });
+            let until_cut = counts.cut_at.load(Ordering::SeqCst).saturating_sub(counts.passed.load(Ordering::SeqCst));
+            let piece = piece.min(usize::try_from(until_cut).unwrap_or(usize::MAX));
             if kilobits > 0 {
                 sleep(Duration::from_micros(piece as u64 * 8000 / u64::from(kilobits))).await;
                 counts.slowed.fetch_add(piece as u64, Ordering::SeqCst);
             }
             to.write_all(&rest[..piece]).await?;
             rest = &rest[piece..];
+            let passed = counts.passed.fetch_add(piece as u64, Ordering::SeqCst) + piece as u64;
+            let cut_at = counts.cut_at.load(Ordering::SeqCst);
+            // Whoever passes the last byte.
+            if passed >= cut_at
+                && counts.cut_at.compare_exchange(cut_at, u64::MAX, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+            {
+                changes.send_modify(|weather| weather.cuts += 1);
+                return Err(std::io::ErrorKind::ConnectionAborted.into());
+            }
         }
     }
 }

@@ -25,6 +25,7 @@ mod editor;
 mod execution;
 mod fetching;
 mod files;
+mod files_long;
 mod folders;
 mod frames;
 mod full_disk;

@@ -234,7 +234,8 @@ impl FileSite {
         (self.take().await?, self.give().await?);
         tokio::time::sleep(IDLE_PERIOD).await;
         let pids = [self.server.pid(), self.desktop.pid()?];
-        let resident = || -> anyhow::Result<[f64; 2]> { Ok([memory_mib(pids[0], "VmRSS")?, memory_mib(pids[1], "VmRSS")?]) };
+        let resident =
+            || -> anyhow::Result<[f64; 2]> { Ok([memory_mib(pids[0], "VmRSS")?, memory_mib(pids[1], "VmRSS")?]) };
         let before = resident()?;
         let (least, most, is_over) = (Cell::new(before), Cell::new(before), Cell::new(false));
         let watching = async {
