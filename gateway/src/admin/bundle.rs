@@ -48,7 +48,7 @@ pub async fn run(
     out: Output,
 ) -> Result<(), Failure> {
     let bundle = gather(&make, socket, config, descriptors, metrics).await;
-    let withheld = "No keys, tokens or passwords, and no inputs or results.";
+    let withheld = "No keys, tokens or passwords, and no inputs, results or files of callers.";
     bundle.write("Deskgate gateway", withheld, &make.output, make.confirmation, out)
 }
 

@@ -11,7 +11,8 @@ use serde_json::json;
 
 use super::client::{done, find, find_or_ask, risk, send_request, unexpected};
 use super::{
-    AdminReply, AdminRequest, DeviceView, PairingDetails, applications, deliveries, host_key, invitations, runs, storage,
+    AdminReply, AdminRequest, DeviceView, PairingDetails, applications, deliveries, host_key, invitations, runs,
+    storage,
 };
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::look::Cell;

@@ -39,7 +39,7 @@ pub(super) async fn serve(service: &ControlService, mut socket: TransferSocket) 
             one(service, &mut socket).await?;
         }
     };
-    match service.stop.run_until_cancelled(served).await {
+    match Box::pin(service.stop.run_until_cancelled(served)).await {
         Some(Err(StreamEnd::Violation(what))) => tracing::warn!(what, "a transfer stream was cut"),
         Some(Ok(())) | Some(Err(StreamEnd::Gone)) | None => {}
     }

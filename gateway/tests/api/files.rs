@@ -453,7 +453,8 @@ async fn what_is_missing_and_what_nothing_knows_is_found_as_after_a_restore() {
     let objects = gateway.dir().join("objects");
     let folder = |file: &Value| objects.join(id(file).trim_start_matches("file_"));
     std::fs::remove_file(folder(&files[0]).join("1")).expect("a second chunk");
-    let unknown = ["00000000000070008000000000000001", "00000000000070008000000000000002"].map(|name| objects.join(name));
+    let unknown =
+        ["00000000000070008000000000000001", "00000000000070008000000000000002"].map(|name| objects.join(name));
     let day_ago = SystemTime::now() - Duration::from_secs(24 * 3600 + 60);
     for (folder, written_at) in unknown.iter().zip([SystemTime::now(), day_ago]) {
         std::fs::create_dir(folder).expect("made");

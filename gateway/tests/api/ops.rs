@@ -103,7 +103,9 @@ async fn the_metrics_tell_what_waits_what_ended_and_what_was_answered() {
     assert_eq!(value(&submitted, &format!("deskgate_http_request_duration_seconds_count{{{route}}}")), 4.0);
     assert_eq!(value(&submitted, "deskgate_queue_depth{state=\"waiting_for_device\"}"), 4.0);
     assert_eq!(value(&submitted, "deskgate_devices_connected"), 0.0);
-    for (metric, state, expected) in [("objects", "stored", 1.0), ("object_bytes", "stored", 5.0), ("objects", "released", 0.0)] {
+    for (metric, state, expected) in
+        [("objects", "stored", 1.0), ("object_bytes", "stored", 5.0), ("objects", "released", 0.0)]
+    {
         assert_eq!(value(&submitted, &format!("deskgate_{metric}{{state=\"{state}\"}}")), expected, "{metric} {state}");
     }
 

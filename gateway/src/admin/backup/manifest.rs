@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{at, failed};
 use crate::config::Config;
-use crate::storage::StoragePlace;
 use crate::encryption::{BackupKey, EncryptionError};
+use crate::storage::StoragePlace;
 use crate::store::backup::{BackupContents, BackupError};
 use crate::store::migrate::{self, MigrateError};
 
