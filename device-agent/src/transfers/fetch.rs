@@ -1,12 +1,13 @@
 //! Files come to their run, before it begins to work.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Seek, Write};
 
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::file::{InputFile, MAX_FILE_BYTES, MAX_RUN_FILE_BYTES, MAX_RUN_FILES, check_file_name};
 use deskgate_protocol::transfer::{TransferRefusalCode, TransferReply, TransferRequest, TransferTicket};
 use sha2::{Digest, Sha256};
+use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::{HeldAttempt, Retries, RunFolder, Transfers, blocking};
 use crate::link::LinkError;
@@ -59,16 +60,19 @@ impl Transfers {
         let mut retries = Retries::default();
         let mut open = None;
         for file in files {
+            let mut arriving = ArrivingFile::new(folder.open(&file.name).map_err(|error| unwritten(file, &error))?);
             let mut tries = 0;
             loop {
                 let (stream, ticket) = match &mut open {
                     Some(open) => open,
                     none => none.insert(self.open(held, &mut retries).await.ok_or(FetchError::Revoked)?),
                 };
-                match fetch_one(stream, ticket, &folder, file).await? {
+                let fetched;
+                (fetched, arriving) = fetch_one(stream, ticket, file, arriving).await?;
+                match fetched {
                     Fetched::Whole => {
                         retries.reset();
-                        if has_digest(&folder, file).await? {
+                        if arriving.digest() == file.sha256 {
                             break;
                         }
                         tries += 1;
@@ -76,6 +80,8 @@ impl Transfers {
                         if tries == MAX_DIGEST_TRIES {
                             return Err(of(file, "came with other bytes than its digest names"));
                         }
+                        let emptied = blocking(move || arriving.emptied()).await;
+                        arriving = emptied.map_err(|error| unwritten(file, &error))?;
                     }
                     Fetched::Again => {
                         open = None;
@@ -113,39 +119,74 @@ fn check(files: &[InputFile]) -> Result<(), FetchError> {
     Ok(())
 }
 
-/// Asks for what is missing of a file, and writes it down.
+/// A file of which some bytes are written down, with their digest so far.
+struct ArrivingFile {
+    target: File,
+    hash: Sha256,
+    size: u64,
+}
+
+impl ArrivingFile {
+    fn new(target: File) -> Self {
+        Self { target, hash: Sha256::new(), size: 0 }
+    }
+
+    /// The file with these bytes too. Blocks.
+    fn with(mut self, bytes: &[u8]) -> io::Result<Self> {
+        self.target.write_all(bytes)?;
+        self.hash.update(bytes);
+        self.size += bytes.len() as u64;
+        Ok(self)
+    }
+
+    /// The file without any bytes. Blocks.
+    fn emptied(mut self) -> io::Result<Self> {
+        self.target.set_len(0)?;
+        self.target.rewind()?;
+        Ok(Self::new(self.target))
+    }
+
+    /// The digest of what is written down.
+    fn digest(&self) -> Sha256Digest {
+        Sha256Digest(self.hash.clone().finalize().into())
+    }
+}
+
+/// Asks for what is missing of a file, and writes it down. One piece is written and hashed while the next one comes.
 async fn fetch_one(
     stream: &mut TransferStream,
     ticket: &TransferTicket,
-    folder: &RunFolder,
     file: &InputFile,
-) -> Result<Fetched, FetchError> {
-    let failed = |error: io::Error| of(file, &format!("cannot be written: {error}"));
-    let mut target = folder.open(&file.name).map_err(failed)?;
-    let mut offset = target.seek(SeekFrom::End(0)).map_err(failed)?;
+    arriving: ArrivingFile,
+) -> Result<(Fetched, ArrivingFile), FetchError> {
+    let offset = arriving.size;
     let request = TransferRequest::Get { ticket: ticket.clone(), file_id: file.file_id, offset };
-    let length = match stream.ask(&request).await {
+    let mut left = match stream.ask(&request).await {
         Ok(TransferReply::Sending { bytes }) if offset.checked_add(bytes) == Some(file.size) => bytes,
         Ok(TransferReply::Sending { .. }) => return Err(of(file, "has another size than the offer says")),
-        Ok(TransferReply::Refused { code, message }) => return refused(file, code, &message),
-        Ok(_) => return Ok(Fetched::Again),
-        Err(error) => return Ok(again(file, &error)),
+        Ok(TransferReply::Refused { code, message }) => return Ok((refused(file, code, &message)?, arriving)),
+        Ok(_) => return Ok((Fetched::Again, arriving)),
+        Err(error) => return Ok((again(file, &error), arriving)),
     };
-    let end = offset + length;
-    while offset < end {
+    let written = async |writing: JoinHandle<io::Result<ArrivingFile>>| {
+        let written = writing.await.map_err(io::Error::other).flatten();
+        written.map_err(|error| unwritten(file, &error))
+    };
+    let mut writing = spawn_blocking(move || Ok(arriving));
+    let fetched = loop {
+        if left == 0 {
+            break Fetched::Whole;
+        }
         let bytes = match stream.bytes().await {
-            Ok(bytes) if offset + bytes.len() as u64 <= end => bytes,
-            Ok(_) => return Ok(Fetched::Again),
-            Err(error) => return Ok(again(file, &error)),
+            Ok(bytes) if bytes.len() as u64 <= left => bytes,
+            Ok(_) => break Fetched::Again,
+            Err(error) => break again(file, &error),
         };
-        offset += bytes.len() as u64;
-        let writing = blocking(move || {
-            target.write_all(&bytes)?;
-            Ok(target)
-        });
-        target = writing.await.map_err(failed)?;
-    }
-    Ok(Fetched::Whole)
+        left -= bytes.len() as u64;
+        let arriving = written(writing).await?;
+        writing = spawn_blocking(move || arriving.with(&bytes));
+    };
+    Ok((fetched, written(writing).await?))
 }
 
 fn again(file: &InputFile, error: &LinkError) -> Fetched {
@@ -162,29 +203,8 @@ fn refused(file: &InputFile, code: TransferRefusalCode, message: &str) -> Result
     }
 }
 
-/// Whether the bytes are those of the offer. Others are removed.
-async fn has_digest(folder: &RunFolder, file: &InputFile) -> Result<bool, FetchError> {
-    let failed = |error: io::Error| of(file, &format!("cannot be read: {error}"));
-    let (mut source, expected) = (folder.open(&file.name).map_err(failed)?, file.sha256);
-    let read = blocking(move || {
-        let is_expected = digest(&mut source)? == expected;
-        if !is_expected {
-            source.set_len(0)?;
-        }
-        Ok(is_expected)
-    });
-    read.await.map_err(failed)
-}
-
-pub(super) fn digest(source: &mut File) -> io::Result<Sha256Digest> {
-    source.rewind()?;
-    let (mut hash, mut buffer) = (Sha256::new(), vec![0; 256 * 1024]);
-    loop {
-        match source.read(&mut buffer)? {
-            0 => return Ok(Sha256Digest(hash.finalize().into())),
-            length => hash.update(&buffer[..length]),
-        }
-    }
+fn unwritten(file: &InputFile, error: &io::Error) -> FetchError {
+    of(file, &format!("cannot be written: {error}"))
 }
 
 fn of(file: &InputFile, why: &str) -> FetchError {

@@ -1,13 +1,14 @@
 //! The owner's own transfers: files for runs that the owner requests, and artifacts to where the owner wants them.
 
 use std::fs::File;
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 
+use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::file::{self, Artifact};
 use deskgate_protocol::ids::{ApplicationId, RunId};
 use deskgate_protocol::transfer::{TransferRefusalCode, TransferReply, TransferRequest, TransferTicket};
+use sha2::{Digest, Sha256};
 
-use super::fetch::digest;
 use super::send::send_bytes;
 use super::{Retries, Transfers, blocking};
 use crate::link::LinkError;
@@ -167,5 +168,17 @@ fn refusal(reply: TransferReply) -> Failure {
         TransferReply::Refused { code: TransferRefusalCode::Busy, message } => LinkError::Lost(message).into(),
         TransferReply::Refused { message, .. } => Lasting(OwnTransferError::Refused(message)).into(),
         _ => LinkError::NotAGateway("it answered something else than was asked".to_owned()).into(),
+    }
+}
+
+/// The digest of a whole file.
+fn digest(source: &mut File) -> io::Result<Sha256Digest> {
+    source.rewind()?;
+    let (mut hash, mut buffer) = (Sha256::new(), vec![0; 256 * 1024]);
+    loop {
+        match source.read(&mut buffer)? {
+            0 => return Ok(Sha256Digest(hash.finalize().into())),
+            length => hash.update(&buffer[..length]),
+        }
     }
 }

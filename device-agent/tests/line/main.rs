@@ -85,7 +85,7 @@ async fn at_every_message(meanwhile: Interruption, killed_while_executing: bool)
     while play(&site, cut_at, meanwhile, killed_while_executing).await {
         cut_at += 1;
     }
-    site.stop().await;
+    Box::pin(site.stop()).await;
     assert!(cut_at > 10, "a whole conversation has more than {cut_at} messages");
 }
 

@@ -97,7 +97,7 @@ async fn give(socket: &mut TransferSocket, file: FileBytes) -> Result<(), Stream
     loop {
         let mut piece = match bytes.try_next().await {
             Ok(Some(piece)) => piece,
-            Ok(None) => return Ok(()),
+            Ok(None) => return in_time(socket.flush()).await,
             Err(error) => {
                 tracing::error!(%error, "a file broke off");
                 return Err(StreamEnd::Gone);
@@ -105,7 +105,8 @@ async fn give(socket: &mut TransferSocket, file: FileBytes) -> Result<(), Stream
         };
         while !piece.is_empty() {
             let part = piece.split_to(piece.len().min(MAX_PIECE_BYTES));
-            write(socket, Message::Binary(part)).await?;
+            // Small pieces, as a bucket's come, go together.
+            in_time(socket.feed(Message::Binary(part))).await?;
         }
     }
 }
@@ -196,7 +197,11 @@ async fn send(socket: &mut TransferSocket, reply: &TransferReply) -> Result<(), 
 }
 
 async fn write(socket: &mut TransferSocket, message: Message) -> Result<(), StreamEnd> {
-    match timeout(STALL_TIMEOUT, socket.send(message)).await {
+    in_time(socket.send(message)).await
+}
+
+async fn in_time<E>(writing: impl Future<Output = Result<(), E>>) -> Result<(), StreamEnd> {
+    match timeout(STALL_TIMEOUT, writing).await {
         Ok(Ok(())) => Ok(()),
         _ => Err(StreamEnd::Gone),
     }

@@ -10,6 +10,7 @@
 //! the memory of two chunks. Objects are never changed and their numbers never used again, so reading, writing and deleting need
 //! no agreement between replicas.
 
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -18,7 +19,9 @@ use futures_util::future::ready;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{StreamExt, TryStreamExt};
 use object_store::path::Path;
-use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutPayload};
+use object_store::{
+    GetOptions, GetRange, GetResult, GetResultPayload, ObjectMeta, ObjectStore, ObjectStoreExt, PutPayload,
+};
 use uuid::Uuid;
 
 pub mod place;
@@ -29,6 +32,8 @@ pub use writer::{ObjectDigest, ObjectWriter, WriteError};
 
 /// Bytes of a chunk; the last one of an object has fewer.
 pub const CHUNK_BYTES: usize = 4 * 1024 * 1024;
+/// Bytes that are read from a folder at once.
+const PIECE_BYTES: usize = 256 * 1024;
 
 /// What is wrong with the place where bytes are kept.
 #[derive(Debug, thiserror::Error)]
@@ -184,7 +189,7 @@ impl ObjectStorage {
                         "chunk {number} in {place} has {has} bytes, not {length}"
                     )));
                 }
-                Ok(found.into_stream().map_err(StorageError::from))
+                Ok(pieces(found))
             }
         });
         read.try_flatten().boxed()
@@ -245,6 +250,29 @@ impl ObjectStorage {
         }
         Ok(())
     }
+}
+
+/// The bytes of a chunk, in pieces. Of a file the library's own pieces have 8 KiB, each with a change of threads.
+fn pieces(found: GetResult) -> BoxStream<'static, Result<Bytes, StorageError>> {
+    let (file, range) = match found.payload {
+        GetResultPayload::File(file, _) => (file, found.range),
+        GetResultPayload::Stream(bytes) => return bytes.map_err(StorageError::from).boxed(),
+    };
+    let pieces = stream::try_unfold((Arc::new(file), range), |(file, range)| async move {
+        let length = usize::try_from(range.end - range.start).unwrap_or(usize::MAX).min(PIECE_BYTES);
+        if length == 0 {
+            return Ok(None);
+        }
+        let (source, from) = (Arc::clone(&file), range.start);
+        let reading = tokio::task::spawn_blocking(move || {
+            let mut piece = vec![0; length];
+            source.read_exact_at(&mut piece, from).map(|()| piece)
+        });
+        let read = reading.await.map_err(std::io::Error::other).flatten();
+        let piece = read.map_err(|error| StorageError::Unavailable(error.to_string()))?;
+        Ok(Some((Bytes::from(piece), (file, from + length as u64..range.end))))
+    });
+    pieces.boxed()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Stores bytes as they come, and hashes them.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use deskgate_protocol::canonical::Sha256Digest;
 use object_store::PutPayload;
 use ring::digest::{Context, SHA256};
@@ -47,9 +47,8 @@ pub struct ObjectWriter {
     hash: Context,
     limit: u64,
     size: u64,
-    /// The next chunk, in the pieces in which it came.
-    pieces: Vec<Bytes>,
-    gathered: usize,
+    /// The next chunk. What comes is copied into it: a piece may keep the whole buffer in memory that it came in.
+    gathered: BytesMut,
     /// The number of the next chunk.
     number: u64,
     under_way: Option<JoinHandle<Result<(), StorageError>>>,
@@ -57,8 +56,8 @@ pub struct ObjectWriter {
 
 impl ObjectWriter {
     pub(super) fn new(storage: ObjectStorage, object_id: Uuid) -> Self {
-        let (hash, pieces) = (Context::new(&SHA256), Vec::new());
-        Self { storage, object_id, hash, limit: u64::MAX, size: 0, pieces, gathered: 0, number: 0, under_way: None }
+        let (hash, gathered) = (Context::new(&SHA256), BytesMut::new());
+        Self { storage, object_id, hash, limit: u64::MAX, size: 0, gathered, number: 0, under_way: None }
     }
 
     /// Takes at most so many bytes in all.
@@ -90,15 +89,16 @@ impl ObjectWriter {
         }
         self.size = size;
         self.hash.update(&bytes);
-        while self.gathered + bytes.len() >= CHUNK_BYTES {
-            let piece = bytes.split_to(CHUNK_BYTES - self.gathered);
-            self.gathered += piece.len();
-            self.pieces.push(piece);
-            self.send().await?;
-        }
-        if !bytes.is_empty() {
-            self.gathered += bytes.len();
-            self.pieces.push(bytes);
+        while !bytes.is_empty() {
+            if self.gathered.is_empty() {
+                // Pages that nothing is written to take no memory.
+                self.gathered.reserve(CHUNK_BYTES);
+            }
+            let piece = bytes.split_to(bytes.len().min(CHUNK_BYTES - self.gathered.len()));
+            self.gathered.extend_from_slice(&piece);
+            if self.gathered.len() == CHUNK_BYTES {
+                self.send().await?;
+            }
         }
         Ok(())
     }
@@ -106,9 +106,9 @@ impl ObjectWriter {
     /// Waits until the last chunk is stored, and begins to store the gathered one.
     async fn send(&mut self) -> Result<(), StorageError> {
         self.settle().await?;
-        let chunk = PutPayload::from_iter(self.pieces.drain(..));
+        let chunk = PutPayload::from_bytes(std::mem::take(&mut self.gathered).freeze());
         let (storage, object_id, number) = (self.storage.clone(), self.object_id, self.number);
-        (self.gathered, self.number) = (0, self.number + 1);
+        self.number += 1;
         self.under_way = Some(tokio::spawn(async move { storage.put(object_id, number, chunk).await }));
         Ok(())
     }
@@ -125,7 +125,7 @@ impl ObjectWriter {
     /// # Errors
     /// The place does not take them.
     pub async fn finish(mut self) -> Result<ObjectDigest, StorageError> {
-        if self.gathered > 0 {
+        if !self.gathered.is_empty() {
             self.send().await?;
         }
         self.settle().await?;

@@ -2,15 +2,16 @@
 //! that the service protects.
 //!
 //! The agent's folder is recognised by the identity (device and inode) of its directories, so another name, another
-//! mount and a link lead to the same refusal. Version control's folders are recognised by name, folded as some file
+//! mount and a link lead to the same refusal. A directory that is not there any more counts no more: its identity, such as that
+//! of the folder of a run that ended, soon belongs to a new one. Version control's folders are recognised by name, folded as some file
 //! systems do; by identity, where such a file system has another name for them; and by their content.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::{DirEntry, Metadata};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use deskgate_definition::ProtectedPaths;
 use rustix::fs::{AtFlags, Mode, OFlags, Stat, fstat, statat};
@@ -28,10 +29,13 @@ const MAX_PATH_LEVELS: usize = 4096;
 
 type FileIdentity = (u64, u64);
 
+/// What belongs to the agent, by its identity, with the place where it was found.
+type OwnPlaces = HashMap<FileIdentity, PathBuf>;
+
 /// The protected paths below one working directory.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkspaceGuard {
-    own: HashSet<FileIdentity>,
+    own: OwnPlaces,
     protected: ProtectedPaths,
     /// Whether the working directory itself belongs to version control.
     within_internals: bool,
@@ -39,7 +43,7 @@ pub(crate) struct WorkspaceGuard {
 
 impl WorkspaceGuard {
     pub(crate) fn new(root: &OwnedFd, options: WorkspaceOptions<'_>) -> Result<Self, WorkspaceError> {
-        let mut own = HashSet::new();
+        let mut own = OwnPlaces::new();
         collect(options.own_folder, OWN_FOLDER_DEPTH, &mut own).map_err(WorkspaceError::Io)?;
         if lies_in(root, &own)? {
             return Err(WorkspaceError::Own);
@@ -55,12 +59,13 @@ impl WorkspaceGuard {
 
     /// Whether a directory belongs to the agent.
     pub(crate) fn is_own_directory(&self, stat: &Stat) -> bool {
-        self.own.contains(&(stat.st_dev, stat.st_ino))
+        is_own(&self.own, (stat.st_dev, stat.st_ino))
     }
 
-    /// Whether a file outside the agent's directories is one of the agent's files by another name.
+    /// Whether a file outside the agent's directories is one of the agent's files by another name. It is so too when the agent has
+    /// replaced the file since.
     pub(crate) fn is_own_file(&self, metadata: &Metadata) -> bool {
-        metadata.nlink() > 1 && self.own.contains(&(metadata.dev(), metadata.ino()))
+        metadata.nlink() > 1 && self.own.contains_key(&(metadata.dev(), metadata.ino()))
     }
 
     /// What is protected here beside version control's own folders.
@@ -102,14 +107,14 @@ pub(crate) fn completed_repository(resolved: &ResolvedPath<'_>) -> bool {
 }
 
 /// The identity of a folder, of the directories in it, and of its files that have a second name.
-fn collect(folder: &Path, depth: usize, own: &mut HashSet<FileIdentity>) -> std::io::Result<()> {
+fn collect(folder: &Path, depth: usize, own: &mut OwnPlaces) -> std::io::Result<()> {
     let metadata = match folder.metadata() {
         Ok(metadata) => metadata,
         // There is nothing to protect yet.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
     };
-    own.insert((metadata.dev(), metadata.ino()));
+    own.insert((metadata.dev(), metadata.ino()), folder.to_owned());
     let listed = match std::fs::read_dir(folder) {
         // A run that ends at the same time removes its temporary folder.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
@@ -120,7 +125,7 @@ fn collect(folder: &Path, depth: usize, own: &mut HashSet<FileIdentity>) -> std:
         match entry.metadata() {
             Ok(found) if found.is_dir() && depth > 0 => collect(&entry.path(), depth - 1, own)?,
             Ok(found) if found.is_dir() || found.nlink() > 1 => {
-                own.insert((found.dev(), found.ino()));
+                own.insert((found.dev(), found.ino()), entry.path());
             }
             // Removed since it was listed, or a file with only this name.
             _ => {}
@@ -129,14 +134,22 @@ fn collect(folder: &Path, depth: usize, own: &mut HashSet<FileIdentity>) -> std:
     Ok(())
 }
 
+/// Whether this directory was found at a place of the agent, and is still there. What cannot be looked at counts as there.
+fn is_own(own: &OwnPlaces, identity: FileIdentity) -> bool {
+    own.get(&identity).is_some_and(|place| match place.metadata() {
+        Ok(now) => (now.dev(), now.ino()) == identity,
+        Err(error) => error.kind() != std::io::ErrorKind::NotFound,
+    })
+}
+
 /// Whether a directory, or one above it, is among these.
-fn lies_in(directory: &OwnedFd, these: &HashSet<FileIdentity>) -> Result<bool, WorkspaceError> {
+fn lies_in(directory: &OwnedFd, these: &OwnPlaces) -> Result<bool, WorkspaceError> {
     let mut here = directory.try_clone().map_err(WorkspaceError::Io)?;
     let mut last = None;
     for _ in 0..MAX_PATH_LEVELS {
         let stat = fstat(&here)?;
         let identity = (stat.st_dev, stat.st_ino);
-        if these.contains(&identity) {
+        if is_own(these, identity) {
             return Ok(true);
         }
         if last.replace(identity) == Some(identity) {
@@ -216,5 +229,23 @@ mod tests {
         for name in [".gitignore", ".github", "git", ".gitattributes", "git~x", "a.git", ".jjx", "hg"] {
             assert!(!is_internal(OsStr::new(name)), "{name:?}");
         }
+    }
+    #[test]
+    fn a_new_directory_with_the_identity_of_one_that_the_agent_had_is_none_of_the_agents() {
+        let place = tempfile::tempdir().expect("a folder");
+        let (own, work) = (place.path().join("own"), place.path().join("work"));
+        for folder in [own.join("files/run"), own.join("tmp"), work.clone()] {
+            std::fs::create_dir_all(folder).expect("made");
+        }
+        let root = OwnedFd::from(std::fs::File::open(&work).expect("opened"));
+        let guard = WorkspaceGuard::new(&root, WorkspaceOptions::of(&work, &own)).expect("apart");
+        let stat = |path: &Path| rustix::fs::stat(path).expect("there");
+        assert!(guard.is_own_directory(&stat(&own.join("files/run"))) && guard.is_own_directory(&stat(&own)));
+        // What a file system does by chance when it gives a number out again.
+        std::fs::rename(own.join("files/run"), work.join("out")).expect("moved");
+        assert!(!guard.is_own_directory(&stat(&work.join("out"))));
+        std::fs::create_dir(own.join("files/run")).expect("made");
+        assert!(!guard.is_own_directory(&stat(&work.join("out"))));
+        assert!(guard.is_own_directory(&stat(&own.join("files"))) && guard.is_own_directory(&stat(&own.join("tmp"))));
     }
 }

@@ -147,7 +147,10 @@ impl FileSite {
     async fn beside_openssh(&self, bench: &Bench, report: &mut BenchReport) -> anyhow::Result<()> {
         let openssh = OpenSsh::start(self.folder.path(), &self.desktop.work().join(FILE_NAME)).await?;
         // Until pages and plans are there.
-        (self.take().await?, self.give().await?, openssh.download().await?, openssh.upload().await?);
+        self.take().await?;
+        self.give().await?;
+        openssh.download().await?;
+        openssh.upload().await?;
         let mut mib_per_s: [[Vec<f64>; 2]; 2] = Default::default();
         let programs = [("gateway", self.server.pid()), ("agent", self.desktop.pid()?)];
         let mut cpu_s = [[0.0; 2]; 2];
@@ -231,7 +234,8 @@ impl FileSite {
     }
 
     async fn memory(&self, bench: &Bench, report: &mut BenchReport) -> anyhow::Result<()> {
-        (self.take().await?, self.give().await?);
+        self.take().await?;
+        self.give().await?;
         tokio::time::sleep(IDLE_PERIOD).await;
         let pids = [self.server.pid(), self.desktop.pid()?];
         let resident =

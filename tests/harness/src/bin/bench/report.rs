@@ -98,9 +98,9 @@ impl Limit {
     /// What is wrong with a value, as the rest of a sentence.
     fn flaw(self, value: f64) -> Option<String> {
         match self {
-            // What is no number breaks either.
-            Self::AtLeast(least) if !(value >= least) => Some(format!("is {value:.3}, and must be at least {least}")),
-            Self::AtMost(most) if !(value <= most) => Some(format!("is {value:.3}, and must be at most {most}")),
+            _ if value.is_nan() => Some("is no number".to_owned()),
+            Self::AtLeast(least) if value < least => Some(format!("is {value:.3}, and must be at least {least}")),
+            Self::AtMost(most) if value > most => Some(format!("is {value:.3}, and must be at most {most}")),
             Self::AtLeast(_) | Self::AtMost(_) => None,
         }
     }
