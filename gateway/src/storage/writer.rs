@@ -1,6 +1,6 @@
 //! Stores bytes as they come, and hashes them.
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use deskgate_protocol::canonical::Sha256Digest;
 use object_store::PutPayload;
 use ring::digest::{Context, SHA256};
@@ -38,7 +38,10 @@ impl WriteError {
     }
 }
 
-/// An object that is being stored. One chunk is on its way to the store while the next one is gathered.
+/// How much of the next chunk is gathered while one is on its way to the store. What comes meanwhile waits where it comes from.
+const MAX_AHEAD_BYTES: usize = CHUNK_BYTES / 4;
+
+/// An object that is being stored. One chunk is on its way to the store while the next one begins to be gathered.
 ///
 /// Dropped before [`Self::finish`], it leaves chunks behind, which [`ObjectStorage::delete`] deletes.
 pub struct ObjectWriter {
@@ -47,8 +50,9 @@ pub struct ObjectWriter {
     hash: Context,
     limit: u64,
     size: u64,
-    /// The next chunk. What comes is copied into it: a piece may keep the whole buffer in memory that it came in.
-    gathered: BytesMut,
+    /// The next chunk, in copies of the pieces in which it came: a piece keeps the whole buffer in memory that it came in.
+    pieces: Vec<Bytes>,
+    gathered: usize,
     /// The number of the next chunk.
     number: u64,
     under_way: Option<JoinHandle<Result<(), StorageError>>>,
@@ -56,8 +60,8 @@ pub struct ObjectWriter {
 
 impl ObjectWriter {
     pub(super) fn new(storage: ObjectStorage, object_id: Uuid) -> Self {
-        let (hash, gathered) = (Context::new(&SHA256), BytesMut::new());
-        Self { storage, object_id, hash, limit: u64::MAX, size: 0, gathered, number: 0, under_way: None }
+        let (hash, pieces) = (Context::new(&SHA256), Vec::new());
+        Self { storage, object_id, hash, limit: u64::MAX, size: 0, pieces, gathered: 0, number: 0, under_way: None }
     }
 
     /// Takes at most so many bytes in all.
@@ -89,26 +93,31 @@ impl ObjectWriter {
         }
         self.size = size;
         self.hash.update(&bytes);
-        while !bytes.is_empty() {
-            if self.gathered.is_empty() {
-                // Pages that nothing is written to take no memory.
-                self.gathered.reserve(CHUNK_BYTES);
-            }
-            let piece = bytes.split_to(bytes.len().min(CHUNK_BYTES - self.gathered.len()));
-            self.gathered.extend_from_slice(&piece);
-            if self.gathered.len() == CHUNK_BYTES {
-                self.send().await?;
-            }
+        while self.gathered + bytes.len() >= CHUNK_BYTES {
+            let piece = bytes.split_to(CHUNK_BYTES - self.gathered);
+            self.gather(&piece);
+            self.send().await?;
+        }
+        if !bytes.is_empty() {
+            self.gather(&bytes);
+        }
+        if self.gathered > MAX_AHEAD_BYTES {
+            self.settle().await?;
         }
         Ok(())
+    }
+
+    fn gather(&mut self, piece: &[u8]) {
+        self.gathered += piece.len();
+        self.pieces.push(Bytes::copy_from_slice(piece));
     }
 
     /// Waits until the last chunk is stored, and begins to store the gathered one.
     async fn send(&mut self) -> Result<(), StorageError> {
         self.settle().await?;
-        let chunk = PutPayload::from_bytes(std::mem::take(&mut self.gathered).freeze());
+        let chunk = PutPayload::from_iter(self.pieces.drain(..));
         let (storage, object_id, number) = (self.storage.clone(), self.object_id, self.number);
-        self.number += 1;
+        (self.gathered, self.number) = (0, self.number + 1);
         self.under_way = Some(tokio::spawn(async move { storage.put(object_id, number, chunk).await }));
         Ok(())
     }
@@ -125,7 +134,7 @@ impl ObjectWriter {
     /// # Errors
     /// The place does not take them.
     pub async fn finish(mut self) -> Result<ObjectDigest, StorageError> {
-        if !self.gathered.is_empty() {
+        if self.gathered > 0 {
             self.send().await?;
         }
         self.settle().await?;
