@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use deskgate_protocol::file::MAX_FILE_BYTES;
 use futures_util::TryStreamExt;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -50,6 +51,8 @@ pub enum StorageCheckError {
 #[derive(Clone, Copy, Default)]
 struct Found {
     bytes: u64,
+    /// One more than the number of its last chunk.
+    chunks: u64,
     newest: i64,
 }
 
@@ -68,8 +71,14 @@ pub async fn check(
     let mut found = HashMap::<Uuid, Found>::new();
     let mut chunks = storage.chunks();
     while let Some(chunk) = chunks.try_next().await? {
+        // No object of ours has so many.
+        if chunk.number >= MAX_FILE_BYTES.div_ceil(CHUNK_BYTES as u64) {
+            continue;
+        }
         let of = found.entry(chunk.object_id).or_default();
-        *of = Found { bytes: of.bytes + chunk.size, newest: of.newest.max(chunk.stored_at) };
+        of.bytes += chunk.size;
+        of.chunks = of.chunks.max(chunk.number + 1);
+        of.newest = of.newest.max(chunk.stored_at);
     }
     let after = known(store).await?;
     for (object_id, size) in &after {
@@ -88,7 +97,7 @@ pub async fn check(
         report.unknown += 1;
         report.unknown_bytes += stored.bytes;
         if delete_unknown && stored.newest <= newest {
-            storage.delete(object_id, stored.bytes.max(CHUNK_BYTES as u64)).await?;
+            storage.delete(object_id, stored.chunks * CHUNK_BYTES as u64).await?;
             report.deleted += 1;
         }
     }

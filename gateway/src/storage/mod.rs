@@ -90,6 +90,8 @@ fn is_full(error: &object_store::Error) -> bool {
 pub struct StoredChunk {
     /// The object that it is of.
     pub object_id: Uuid,
+    /// Which of the object's chunks, from 0 on.
+    pub number: u64,
     /// Bytes.
     pub size: u64,
     /// When it was stored, in seconds since 1970.
@@ -123,9 +125,10 @@ impl ObjectStorage {
         let depth = self.root.parts().count();
         let chunk = move |found: ObjectMeta| {
             let mut parts = found.location.parts().skip(depth);
-            let object_id = parts.next().and_then(|part| Uuid::try_parse(part.as_ref()).ok())?;
+            let object_id = Uuid::try_parse(parts.next()?.as_ref()).ok()?;
+            let number = parts.next()?.as_ref().parse().ok()?;
             let stored_at = found.last_modified.timestamp();
-            Some(StoredChunk { object_id, size: found.size, stored_at })
+            Some(StoredChunk { object_id, number, size: found.size, stored_at })
         };
         let listed = self.store.list(Some(&self.root)).map_err(StorageError::from);
         listed.try_filter_map(move |found| ready(Ok(chunk(found)))).boxed()

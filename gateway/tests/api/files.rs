@@ -32,18 +32,18 @@ fn upload(gateway: &TestGateway, name: &str, bytes: impl Into<Vec<u8>>) -> TestR
     gateway.ask("POST", &format!("/api/v1/files?name={name}")).bytes(bytes)
 }
 
-async fn uploaded(gateway: &TestGateway, name: &str, bytes: impl Into<Vec<u8>>) -> Value {
+pub(crate) async fn uploaded(gateway: &TestGateway, name: &str, bytes: impl Into<Vec<u8>>) -> Value {
     let answer = upload(gateway, name, bytes).send().await;
     assert_eq!(answer.status, 201, "{answer:?}");
     answer.json()
 }
 
-fn id(file: &Value) -> &str {
+pub(crate) fn id(file: &Value) -> &str {
     file["file_id"].as_str().expect("a text")
 }
 
 /// The service, published again as one that takes files.
-async fn takes_files(gateway: &TestGateway) -> EndpointId {
+pub(crate) async fn takes_files(gateway: &TestGateway) -> EndpointId {
     let endpoint_id = gateway.device.endpoint;
     let request = PublishEndpoint {
         app_id: gateway.device.app.id,
@@ -58,7 +58,7 @@ async fn takes_files(gateway: &TestGateway) -> EndpointId {
     endpoint_id
 }
 
-async fn submit_with(gateway: &TestGateway, key: &str, files: &[&str]) -> TestResponse {
+pub(crate) async fn submit_with(gateway: &TestGateway, key: &str, files: &[&str]) -> TestResponse {
     let files: Vec<_> = files.iter().map(|file| json!({ "file_id": file })).collect();
     let body = json!({ "input": { "text": "What do they say?", "files": files } });
     gateway.submission(key).json(&body).send().await

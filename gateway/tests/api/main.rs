@@ -42,6 +42,7 @@ mod streams;
 mod success;
 mod support;
 mod tls;
+mod transfers;
 mod typed_data;
 mod unpublishing;
 mod unread;
