@@ -12,7 +12,7 @@ use crate::http::HttpConnection;
 use crate::memory;
 use crate::provider::ModelProvider;
 use crate::report::BenchReport;
-use crate::requests::{LoadTarget, RequestTemplate, read};
+use crate::requests::{LoadTarget, RequestTemplate, until_ended};
 use deskgate_harness::statistics::median;
 use deskgate_tests::preload::PreloadShim;
 use deskgate_tests::vendors::{ModelVendor, Move, Vendor};
@@ -131,13 +131,9 @@ async fn cached(desktop: &Desktop, report: &mut BenchReport) -> anyhow::Result<(
     let target = desktop.publish_as("cached", &service).await?;
     let before = vendor.read_tokens();
     let mut connection = HttpConnection::open(target.address).await?;
-    let mut run = submit(&mut connection, &mut RequestTemplate::submissions(&target), 0).await?;
+    let run = submit(&mut connection, &mut RequestTemplate::submissions(&target), 0).await?;
     let run_id = run_id(&run)?;
-    while run["phase"] != "final" {
-        let status = connection.exchange(read(&target, &run_id, 30).as_bytes()).await?;
-        anyhow::ensure!(status == 200, "a run could not be read: {status}");
-        run = serde_json::from_slice(connection.body())?;
-    }
+    let run = until_ended(&mut connection, &target, &run_id).await?;
     anyhow::ensure!(run["state"] == "succeeded", "a run ended otherwise: {run}");
     let (all, cached) = vendor.read_tokens();
     let (all, cached) = (all - before.0, cached - before.1);
@@ -179,13 +175,9 @@ async fn turns(
     for number in 0..WARM_UP_RUNS + bench.count(TIMED_RUNS) {
         models_own();
         let began = Instant::now();
-        let mut run = submit(&mut connection, &mut submission, number).await?;
+        let run = submit(&mut connection, &mut submission, number).await?;
         let run_id = run_id(&run)?;
-        while run["phase"] != "final" {
-            let status = connection.exchange(read(target, &run_id, 30).as_bytes()).await?;
-            anyhow::ensure!(status == 200, "a run could not be read: {status}");
-            run = serde_json::from_slice(connection.body())?;
-        }
+        let run = until_ended(&mut connection, target, &run_id).await?;
         let time = began.elapsed().saturating_sub(models_own());
         let calls = [&run["usage"]["model_calls"], &run["usage"]["tool_calls"]].map(Value::as_u64);
         let expected = [TURNS_PER_RUN as u64 + 1, (TURNS_PER_RUN * calls_per_turn) as u64].map(Some);

@@ -24,7 +24,7 @@ use crate::load::{self, LoadPlan, LoadTransport};
 use crate::memory::IDLE_PERIOD;
 use crate::process::ChildProcess;
 use crate::report::BenchReport;
-use crate::requests::{LoadTarget, RequestKind, SUBJECT, read};
+use crate::requests::{LoadTarget, RequestKind, SUBJECT, until_ended};
 use deskgate_harness::statistics::median;
 use deskgate_harness::usage::{cpu_seconds, memory_mib};
 
@@ -133,13 +133,9 @@ impl FileSite {
         let path = format!("POST /api/v1/agent-endpoints/{}/runs", target.endpoint_id);
         let body = json!({ "input": input });
         let headers = [key.as_str(), "Content-Type: application/json"];
-        let mut run = exchange(&mut connection, target, &path, &headers, body.to_string().as_bytes()).await?;
+        let run = exchange(&mut connection, target, &path, &headers, body.to_string().as_bytes()).await?;
         let run_id = run["run_id"].as_str().context("a run without an identifier")?.to_owned();
-        while run["phase"] != "final" {
-            let status = connection.exchange(read(target, &run_id, 30).as_bytes()).await?;
-            anyhow::ensure!(status == 200, "a run could not be read: {status}");
-            run = serde_json::from_slice(connection.body())?;
-        }
+        let run = until_ended(&mut connection, target, &run_id).await?;
         anyhow::ensure!(run["state"] == "succeeded", "a run ended {}: {}", run["state"], run["error"]);
         Ok(run_id)
     }

@@ -10,7 +10,7 @@ use crate::desktop::Desktop;
 use crate::environment::{self, BenchGateway};
 use crate::http::HttpConnection;
 use crate::report::BenchReport;
-use crate::requests::{RequestTemplate, read};
+use crate::requests::{RequestTemplate, until_ended};
 use deskgate_harness::statistics::percentile;
 
 /// Runs that are timed.
@@ -60,13 +60,9 @@ async fn one_at_a_time(
         let status = connection.exchange(submission.next(0, number as u64)).await?;
         anyhow::ensure!(status == 202, "a submission was answered {status}");
         let accept = began.elapsed();
-        let mut run: Value = serde_json::from_slice(connection.body())?;
+        let run: Value = serde_json::from_slice(connection.body())?;
         let run_id = run["run_id"].as_str().context("a run without an identifier")?.to_owned();
-        while run["phase"] != "final" {
-            let status = connection.exchange(read(target, &run_id, 30).as_bytes()).await?;
-            anyhow::ensure!(status == 200, "a run could not be read: {status}");
-            run = serde_json::from_slice(connection.body())?;
-        }
+        let run = until_ended(&mut connection, target, &run_id).await?;
         anyhow::ensure!(run["state"] == "succeeded", "a run ended {}: {}", run["state"], run["error"]);
         if number >= WARM_UP_RUNS {
             accepted.push(accept.as_secs_f64() * 1e3);

@@ -10,7 +10,7 @@ use crate::desktop::Desktop;
 use crate::environment::{self, BenchGateway};
 use crate::http::HttpConnection;
 use crate::report::BenchReport;
-use crate::requests::{RequestTemplate, read};
+use crate::requests::{RequestTemplate, until_ended};
 
 const REFUSED_METRIC: &str = "refused_offers_per_run";
 const TIME_METRIC: &str = "one_place_time_ratio";
@@ -43,12 +43,7 @@ pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::
         runs.push(run["run_id"].as_str().context("a run without an identifier")?.to_owned());
     }
     for run_id in &runs {
-        let mut run = Value::Null;
-        while run["phase"] != "final" {
-            let status = connection.exchange(read(&target, run_id, 30).as_bytes()).await?;
-            anyhow::ensure!(status == 200, "a run could not be read: {status}");
-            run = serde_json::from_slice(connection.body())?;
-        }
+        let run = until_ended(&mut connection, &target, run_id).await?;
         anyhow::ensure!(run["state"] == "succeeded" && run["attempt"] == 1, "a run ended otherwise: {run}");
     }
     let took = began.elapsed();

@@ -3,6 +3,9 @@
 use anyhow::Context;
 use deskgate_gateway::signing::{SigningSecret, sign};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::http::HttpConnection;
 
 /// The target and credentials of submissions.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -135,4 +138,20 @@ pub(crate) fn read(target: &LoadTarget, run_id: &str, wait_s: u32) -> String {
         "GET /api/v1/runs/{run_id}?wait={wait_s} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\nX-Gateway-Subject: {SUBJECT}\r\n\r\n",
         target.address, target.key
     )
+}
+
+/// Reads a run until it has ended.
+pub(crate) async fn until_ended(
+    connection: &mut HttpConnection,
+    target: &LoadTarget,
+    run_id: &str,
+) -> anyhow::Result<Value> {
+    loop {
+        let status = connection.exchange(read(target, run_id, 30).as_bytes()).await?;
+        anyhow::ensure!(status == 200, "a run could not be read: {status}");
+        let run: Value = serde_json::from_slice(connection.body())?;
+        if run["phase"] == "final" {
+            return Ok(run);
+        }
+    }
 }

@@ -11,11 +11,9 @@ use deskgate_protocol::canonical::Sha256Digest;
 use futures_util::future::join_all;
 use reqwest::Method;
 use serde_json::json;
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::{ApiReply, ApiRequest, Caller, CallerContext, read, submission_to, submitter};
+use super::{ApiReply, ApiRequest, Caller, CallerContext, RunsInFlight, read, submission_to, submitter};
 use crate::history::{AnswerContent, CallAction, FetchedRecord, GivenRecord, HistoryRecord, ListedFile, MadeRecord};
 use crate::seed::SeededRandom;
 use crate::testbed::carry::{ASKED_FOLDER, FREE_FOLDER, made};
@@ -46,13 +44,9 @@ const NAMES: [&str; 10] = [
 /// Works while the pass is open, and returns when all its operations are over.
 pub(crate) async fn work(business: Arc<CallerContext>, name: String, desktop: usize) {
     let mut caller = business.caller(&name);
-    let room = Arc::new(Semaphore::new(MAX_RUNS_IN_FLIGHT));
-    let mut runs = JoinSet::new();
+    let mut runs = RunsInFlight::new(MAX_RUNS_IN_FLIGHT);
     while business.is_open() {
-        let permit = room.clone().acquire_owned().await.expect("nobody closes it");
-        while let Some(ended) = runs.try_join_next() {
-            ended.expect("a caller does not panic");
-        }
+        runs.room().await;
         let mut files = Vec::new();
         for _ in 0..caller.dice.within(1, MAX_FILES) {
             files.extend(upload(&mut caller, desktop).await);
@@ -67,13 +61,10 @@ pub(crate) async fn work(business: Arc<CallerContext>, name: String, desktop: us
             if !files.is_empty() {
                 carry(&mut carrying, desktop, files).await;
             }
-            drop(permit);
         });
         sleep(Duration::from_millis(caller.dice.within(100, 900))).await;
     }
-    while let Some(ended) = runs.join_next().await {
-        ended.expect("a caller does not panic");
-    }
+    runs.all().await;
 }
 
 /// Uploads a file until it is taken. Returns it.

@@ -25,6 +25,7 @@ use reqwest::header::RETRY_AFTER;
 use reqwest::{Client, Method, RequestBuilder};
 use serde_json::Value;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::history::{
@@ -45,6 +46,43 @@ const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) const READ_WAIT_SECONDS: u32 = 5;
 /// The subject of all requests.
 pub(crate) const SUBJECT: &str = "customer-1";
+
+/// The runs of one caller that have not ended, at most so many.
+pub(crate) struct RunsInFlight {
+    most: usize,
+    runs: JoinSet<()>,
+}
+
+impl RunsInFlight {
+    pub(crate) fn new(most: usize) -> Self {
+        Self { most, runs: JoinSet::new() }
+    }
+
+    /// Waits until one more may begin.
+    pub(crate) async fn room(&mut self) {
+        while self.runs.len() >= self.most {
+            self.one().await;
+        }
+    }
+
+    /// Follows one more to its end.
+    pub(crate) fn spawn(&mut self, follow: impl Future<Output = ()> + Send + 'static) {
+        self.runs.spawn(follow);
+    }
+
+    /// Waits until all have ended.
+    pub(crate) async fn all(mut self) {
+        while !self.runs.is_empty() {
+            self.one().await;
+        }
+    }
+
+    async fn one(&mut self) {
+        if let Some(ended) = self.runs.join_next().await {
+            ended.expect("a caller does not panic");
+        }
+    }
+}
 
 /// The stage of the pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

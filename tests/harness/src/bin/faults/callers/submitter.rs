@@ -5,11 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::{ApiReply, Caller, CallerContext, READ_WAIT_SECONDS, follower, submission};
+use super::{ApiReply, Caller, CallerContext, READ_WAIT_SECONDS, RunsInFlight, follower, submission};
 use crate::history::AnswerContent;
 use crate::testbed::{CALLER_INPUT, REPLICA_COUNT};
 
@@ -19,13 +17,9 @@ const MAX_RUNS_IN_FLIGHT: usize = 6;
 /// Submits while the pass is open, and returns when all its operations are over.
 pub(crate) async fn work(business: Arc<CallerContext>, name: String, desktop: usize) {
     let mut caller = business.caller(&name);
-    let room = Arc::new(Semaphore::new(MAX_RUNS_IN_FLIGHT));
-    let mut runs = JoinSet::new();
+    let mut runs = RunsInFlight::new(MAX_RUNS_IN_FLIGHT);
     while business.is_open() {
-        let permit = room.clone().acquire_owned().await.expect("nobody closes it");
-        while let Some(ended) = runs.try_join_next() {
-            ended.expect("a caller does not panic");
-        }
+        runs.room().await;
         let job = business.fresh_job();
         let text = text(&mut caller, desktop, &job);
         let Some(run_id) = submit(&mut caller, desktop, &job, &text).await else { continue };
@@ -46,12 +40,9 @@ pub(crate) async fn work(business: Arc<CallerContext>, name: String, desktop: us
                 },
                 ends(&mut wait, desktop, &run_id, is_stopped),
             );
-            drop(permit);
         });
     }
-    while let Some(ended) = runs.join_next().await {
-        ended.expect("a caller does not panic");
-    }
+    runs.all().await;
 }
 
 /// The text that says what a job does.
