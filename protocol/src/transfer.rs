@@ -16,8 +16,8 @@
 //! ```
 //!
 //! Who may ask is told by a [`TransferTicket`], which a device asks for on its control channel: it stands for one attempt of one
-//! run, or for the device's owner (`upload`, `get_artifact`), for [`TICKET_TTL`]. A stream that breaks is opened again, and what was asked is asked again from the offset that was
-//! reached.
+//! run, or for the device's owner (`upload`, `get_artifact`), for [`TICKET_TTL`]. A stream that breaks is opened again, and what was
+//! asked is asked again from the offset that was reached.
 
 use std::fmt;
 use std::time::Duration;

@@ -41,7 +41,7 @@ pub(super) async fn run(agent: &AgentClient, command: ArtifactsCommand, out: Out
     match command {
         ArtifactsCommand::List { run } => {
             let run_id = find(agent, run).await?;
-            let artifacts = artifacts(agent, run_id).await?;
+            let artifacts = agent.manage(ShowRun::without_events(run_id)).await?.run.artifacts;
             out.result("artifacts/1", &serde_json::json!({ "artifacts": artifacts }), || {
                 let none = "It handed out no files.";
                 records::list(&artifacts, none, &["ARTIFACT", "NAME", "BYTES", "STATE"], |artifact| {
@@ -57,9 +57,8 @@ pub(super) async fn run(agent: &AgentClient, command: ArtifactsCommand, out: Out
         }
         ArtifactsCommand::Get { run, artifact, output } => {
             let run_id = find(agent, run).await?;
-            let artifact_id = chosen(artifacts(agent, run_id).await?, run_id, &artifact)?.artifact_id;
             let target = absolute("--output", output.unwrap_or_else(|| ".".into()))?;
-            let saved = agent.request(GetArtifact { run_id, artifact_id, target }).await?;
+            let saved = agent.request(GetArtifact { run_id, artifact, target }).await?;
             out.result("artifact/1", &saved, || {
                 let SavedArtifact { artifact: Artifact { size, sha256, .. }, path } = &saved;
                 format!("Saved: {}\n{size} bytes, sha256 {sha256}", visible::line(&path.display().to_string()))
@@ -67,30 +66,6 @@ pub(super) async fn run(agent: &AgentClient, command: ArtifactsCommand, out: Out
         }
     }
     Ok(())
-}
-
-async fn artifacts(agent: &AgentClient, run_id: RunId) -> Result<Vec<Artifact>, Failure> {
-    // No event of it is asked for.
-    let asked = ShowRun { run_id, after: i64::MAX.unsigned_abs(), wait_s: 0 };
-    Ok(agent.manage(asked).await?.run.artifacts)
-}
-
-fn chosen(artifacts: Vec<Artifact>, run_id: RunId, wanted: &str) -> Result<Artifact, Failure> {
-    let is_wanted = |artifact: &Artifact| artifact.name == wanted || artifact.artifact_id.to_string() == wanted;
-    let mut found: Vec<_> = artifacts.into_iter().filter(is_wanted).collect();
-    match (found.pop(), found.is_empty()) {
-        (Some(artifact), true) => Ok(artifact),
-        (None, _) => {
-            let message = format!("{run_id} has no artifact {wanted:?}; see: deskgate run artifacts list {run_id}");
-            Err(Failure::new(Exit::Usage, message))
-        }
-        (Some(_), false) => {
-            let message = format!(
-                "{run_id} has several artifacts {wanted:?}; name one by its identifier: deskgate run artifacts list {run_id}"
-            );
-            Err(Failure::new(Exit::Usage, message))
-        }
-    }
 }
 
 /// Uploads files for a run of an application that the owner requests.

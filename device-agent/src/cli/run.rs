@@ -13,8 +13,6 @@ use deskgate_program::records::given::{self, GivenId};
 use deskgate_program::records::tones::Toned;
 use deskgate_program::visible;
 use deskgate_protocol::RunId;
-use deskgate_protocol::canonical::Sha256Digest;
-use deskgate_protocol::file::ArtifactState;
 use deskgate_protocol::management::{FindByEnd, ListRuns, ListedRun, RecordKind, RunDetail, ShowRun, StopRun};
 use deskgate_protocol::run::{Phase, Run, RunEvent, RunState};
 
@@ -24,8 +22,8 @@ use super::socket::AgentClient;
 use super::{app, call, no_secret, operation, service};
 use crate::local::{
     CallRecord, EndUnknownRuns, Evidence, ListCalls, ListQueueReasons, ListUnsettled, ModelFailure, OwnerFinding,
-    QueueReason, ReceiptVerdict, ReconcileRun, ShowCall, ShowEvidence, ShowModelFailure, ShowRunSpending, Spending,
-    UnsettledRuns,
+    QueueReason, ReceiptVerdict, ReconcileRun, ShowCall, ShowEvidence, ShowModelFailure, ShowRunSpending, ShownFile,
+    Spending, UnsettledRuns,
 };
 
 const RUNS: Noun = Noun { singular: "run", plural: "runs", list: "deskgate run list" };
@@ -413,19 +411,13 @@ fn summary(RunDetail { run, subject, .. }: &RunDetail) -> String {
             text += &format!("\n{shown:#}\n");
         }
     }
-    let given = run.input.as_ref().and_then(|input| input.files().ok()).unwrap_or_default();
-    text += &file_list("Files given", given.iter().map(|file| (&*file.name, file.size, file.sha256, "")));
-    let handed_out = run.artifacts.iter().map(|artifact| {
-        let missing = if artifact.state == ArtifactState::Missing { ", its bytes are missing" } else { "" };
-        (&*artifact.name, artifact.size, artifact.sha256, missing)
-    });
-    text + &file_list("Handed out", handed_out)
-}
-
-/// Files, a line each.
-fn file_list<'f>(title: &str, files: impl Iterator<Item = (&'f str, u64, Sha256Digest, &'f str)>) -> String {
-    let lines: String = files
-        .map(|(name, size, sha256, more)| format!("  {}  {size} bytes, sha256 {sha256}{more}\n", visible::line(name)))
-        .collect();
-    if lines.is_empty() { lines } else { format!("\n{title}\n{lines}") }
+    for (title, files) in [("Files given", ShownFile::given(run)), ("Handed out", ShownFile::handed_out(run))] {
+        if !files.is_empty() {
+            text += &format!("\n{title}\n");
+        }
+        for ShownFile { name, facts } in files {
+            text += &format!("  {name}  {facts}\n");
+        }
+    }
+    text
 }

@@ -11,7 +11,7 @@
 //! | [`calls`] | the tool calls of runs |
 //! | [`handler`] | answers requests, inside the agent |
 //! | [`export`] | an application's runs as JSON Lines |
-//! | [`files`] | files for the owner's runs, and artifacts that the owner gets |
+//! | [`files`] | files for the owner's runs, artifacts that the owner gets, and how both are shown |
 //! | [`ended_runs`] | the interface to a built-in gateway's ended runs |
 //! | [`find`] | search by identifier or name |
 //! | [`health`] | checks the agent's health, and answers about it |
@@ -112,7 +112,7 @@ pub use connection::{
     GetConnection, GetHostKeys, HostKeysView, SaveConnection, TestConnection,
 };
 pub use elsewhere::{CopiedApplication, CopyApplication, ElsewhereApplication, ListElsewhere};
-pub use files::{GetArtifact, SavedArtifact, UploadFile};
+pub use files::{GetArtifact, SavedArtifact, ShownFile, UploadFile};
 pub use find::{Find, HitKind, SearchHit, SearchResults};
 use handler::RequestHandler;
 pub use health::{GetHealth, GetLog, IgnoreDuration, IgnoreProblem, MakeBundle};

@@ -26,6 +26,12 @@ use super::{ErrorNotice, ErrorPage, Pages, live, style, uploads};
 /// The size limit of a form, in bytes.
 pub(super) const MAX_FORM_BYTES: usize = 2 * 1024 * 1024;
 
+/// What is said of a body that is no form.
+pub(super) const NO_FORM: &str = "What was sent is not a form of these pages.";
+
+/// What is said of a form of another session, or of none.
+pub(super) const NO_TOKEN: &str = "The form did not carry this session's token.";
+
 /// No content from elsewhere, no inline script or style, no frames.
 const CSP_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
                       connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
@@ -140,7 +146,7 @@ async fn admit(pages: &Pages, request: Request, mount: Option<Mount>) -> Result<
         form(request).await.map_err(rejected)?
     };
     if !safe && !is_token(fields.get("token")) {
-        return Err(rejected("The form did not carry this session's token.".to_owned()));
+        return Err(rejected(NO_TOKEN.to_owned()));
     }
     if let Some(visitor) = visitor {
         request.extensions_mut().insert(visitor);
@@ -222,7 +228,7 @@ async fn form(request: Request) -> Result<(Request, FormFields), String> {
     let bytes = axum::body::to_bytes(body, MAX_FORM_BYTES).await.map_err(|_| "The form is too large.".to_owned())?;
     let copy = Request::from_parts(parts.clone(), Body::from(bytes));
     let read = Form::<Vec<(String, String)>>::from_request(copy, &()).await;
-    let Form(fields) = read.map_err(|_| uploads::NO_FORM.to_owned())?;
+    let Form(fields) = read.map_err(|_| NO_FORM.to_owned())?;
     Ok((Request::from_parts(parts, Body::from(Bytes::new())), FormFields(fields)))
 }
 

@@ -8,8 +8,6 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use deskgate_definition::Service;
 use deskgate_program::visible;
-use deskgate_protocol::canonical::Sha256Digest;
-use deskgate_protocol::file::{Artifact, ArtifactState};
 use deskgate_protocol::ids::{ApplicationId, DraftId, EndpointId, RunId};
 use deskgate_protocol::management::{
     Application, ApplicationState, Day, DurationStats, GetOverview, ListApplications, ListRuns, ListedRun,
@@ -29,7 +27,7 @@ use super::tiles::Tile;
 use super::{PageError, Pages, markdown};
 use crate::local::{
     BudgetScope, ListApprovals, ListQueueReasons, ListServices, ListStandings, MonthSpending, QueueReason,
-    ServiceStanding, ShowSpending,
+    ServiceStanding, ShowSpending, ShownFile,
 };
 
 /// Characters of an input that name its run.
@@ -183,19 +181,14 @@ impl RunRow {
         Some(format!("{data:#}"))
     }
 
-    /// The files that it was given: names, and what is known of each.
-    pub(super) fn given(&self) -> Vec<(String, String)> {
-        let files = self.run.input.as_ref().and_then(|input| input.files().ok()).unwrap_or_default();
-        files.iter().map(|file| file_facts(&file.name, file.size, file.sha256, "")).collect()
+    /// The files that it was given.
+    pub(super) fn given(&self) -> Vec<ShownFile> {
+        ShownFile::given(&self.run)
     }
 
-    /// The files that it handed out: names, and what is known of each.
-    pub(super) fn handed_out(&self) -> Vec<(String, String)> {
-        let facts = |artifact: &Artifact| {
-            let missing = if artifact.state == ArtifactState::Missing { ", its bytes are missing" } else { "" };
-            file_facts(&artifact.name, artifact.size, artifact.sha256, missing)
-        };
-        self.run.artifacts.iter().map(facts).collect()
+    /// The files that it handed out.
+    pub(super) fn handed_out(&self) -> Vec<ShownFile> {
+        ShownFile::handed_out(&self.run)
     }
 
     /// What its caller is told about its failure.
@@ -458,9 +451,4 @@ fn steps(
             button: published.map(|service| ("Try it", format!("/services/{}#try", service.draft_id))),
         },
     ]
-}
-
-/// A file's name, and what is known of it.
-fn file_facts(name: &str, size: u64, sha256: Sha256Digest, more: &str) -> (String, String) {
-    (visible::line(name), format!("{size} bytes, sha256 {sha256}{more}"))
 }

@@ -14,14 +14,11 @@ use axum::http::{StatusCode, header};
 use deskgate_protocol::file::{MAX_FILE_BYTES, MAX_RUN_FILE_BYTES, MAX_RUN_FILES, check_file_name};
 use tempfile::TempDir;
 
-use super::auth::MAX_FORM_BYTES;
+use super::auth::{MAX_FORM_BYTES, NO_FORM, NO_TOKEN};
 use super::fields::FormFields;
 
 /// The folder of all forms' files, in the agent's own folder.
 const UPLOADS_NAME: &str = "uploads";
-
-/// What is said of a body that is no form.
-pub(super) const NO_FORM: &str = "What was sent is not a form of these pages.";
 
 /// A file of a form.
 #[derive(Clone, Debug)]
@@ -80,7 +77,7 @@ pub(super) async fn read(
         } else if is_token(fields.get("token")) {
             files.add(field, own_folder).await?;
         } else {
-            return Err("The form did not carry this session's token.".to_owned());
+            return Err(NO_TOKEN.to_owned());
         }
     }
     Ok((fields, files))

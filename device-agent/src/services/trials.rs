@@ -53,8 +53,7 @@ impl<G: GatewayClient> ServiceManager<G> {
     async fn await_last_trial(&self, service: &Service) -> Result<(), Error> {
         let Some(endpoint_id) = service.endpoint_id else { return Ok(()) };
         let Some(run_id) = self.store.last_trial(endpoint_id).await? else { return Ok(()) };
-        // No event of it is asked for.
-        match self.gateway.call(ShowRun { run_id, after: i64::MAX.unsigned_abs(), wait_s: 0 }).await {
+        match self.gateway.call(ShowRun::without_events(run_id)).await {
             Ok(detail) if !detail.run.state.successors().is_empty() => Err(Error::TrialUnderWay(run_id)),
             Ok(_) => Ok(()),
             Err(CallError::Refused(no)) if no.code == ManagementErrorCode::NotFound => Ok(()),

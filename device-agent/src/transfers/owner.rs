@@ -6,20 +6,20 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::file::{self, Artifact};
 use deskgate_protocol::ids::{ApplicationId, RunId};
-use deskgate_protocol::transfer::{TransferRefusalCode, TransferReply, TransferRequest, TransferTicket};
+use deskgate_protocol::transfer::{TransferReply, TransferRequest, TransferTicket};
 use sha2::{Digest, Sha256};
 
 use super::send::send_bytes;
 use super::{Retries, Transfers, blocking};
 use crate::link::LinkError;
 
-/// How often a transfer is tried whose line breaks before anything came of it.
+/// How often a transfer is tried that gets nowhere.
 const MAX_TRIES: u32 = 4;
 
-/// Why a transfer of the owner's failed.
+/// Why a try of an owner's transfer failed.
 #[derive(Debug, thiserror::Error)]
 pub enum OwnTransferError {
-    /// The line broke again and again.
+    /// The line broke, or the gateway cannot do it now. Another try, with another ticket, may do better.
     #[error("the line to the gateway broke: {0}")]
     Line(#[from] LinkError),
     /// The gateway refused it.
@@ -33,140 +33,123 @@ pub enum OwnTransferError {
     OtherBytes,
 }
 
-/// Why one try failed.
-enum Failure {
-    Passing(LinkError),
-    Lasting(OwnTransferError),
+/// The tries of one transfer.
+#[derive(Debug, Default)]
+pub struct Tries {
+    retries: Retries,
+    fruitless: u32,
+    reached: u64,
 }
 
-impl From<LinkError> for Failure {
-    fn from(error: LinkError) -> Self {
-        Self::Passing(error)
+impl Tries {
+    /// Waits before another try; `reached` are the bytes that are there by now. False: enough tries got nowhere.
+    pub async fn may_go_on(&mut self, reached: u64) -> bool {
+        self.fruitless += 1;
+        if reached > self.reached {
+            (self.reached, self.fruitless) = (reached, 0);
+            self.retries.reset();
+        }
+        if self.fruitless == MAX_TRIES {
+            return false;
+        }
+        self.retries.wait().await;
+        true
     }
 }
 
-impl<E: Into<OwnTransferError>> From<Lasting<E>> for Failure {
-    fn from(Lasting(error): Lasting<E>) -> Self {
-        Self::Lasting(error.into())
-    }
+/// A file of the owner's that is to be uploaded.
+#[derive(Debug)]
+pub struct OwnFile {
+    name: String,
+    source: File,
+    size: u64,
+    sha256: Sha256Digest,
 }
 
-/// An error that another try does not mend.
-struct Lasting<E>(E);
-
-fn of_file(error: io::Error) -> Lasting<io::Error> {
-    Lasting(error)
+impl OwnFile {
+    /// Reads a regular file for its digest.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub async fn new(name: String, mut source: File) -> io::Result<Self> {
+        blocking(move || {
+            let (size, sha256) = (source.metadata()?.len(), digest(&mut source)?);
+            Ok(Self { name, source, size, sha256 })
+        })
+        .await
+    }
 }
 
 impl Transfers {
-    /// Uploads a regular file for runs of an application that the owner requests.
+    /// Uploads a file for runs of an application that the owner requests, in one try.
     ///
     /// # Errors
-    /// The file cannot be read, the gateway refused it, or the line broke again and again.
+    /// The file cannot be read, the gateway refused it, or the line broke.
     pub async fn upload(
         &self,
-        ticket: &TransferTicket,
+        ticket: TransferTicket,
         app_id: ApplicationId,
-        name: &str,
-        mut source: File,
+        file: &OwnFile,
     ) -> Result<file::File, OwnTransferError> {
-        let (size, sha256, source) = blocking(move || {
-            let (size, sha256) = (source.metadata()?.len(), digest(&mut source)?);
-            Ok((size, sha256, source))
-        })
-        .await?;
-        let media_type = file::usual_media_type(name).to_owned();
-        let (ticket, name) = (ticket.clone(), name.to_owned());
-        let request = TransferRequest::Upload { ticket, app_id, name, media_type, size, sha256 };
-        let mut retries = Retries::default();
-        for tried in 1.. {
-            match self.upload_once(&request, source.try_clone()?, size).await {
-                Err(Failure::Passing(error)) if tried == MAX_TRIES => return Err(error.into()),
-                Err(Failure::Passing(_)) => retries.wait().await,
-                Err(Failure::Lasting(error)) => return Err(error),
-                Ok(file) if file.sha256 == sha256 && file.size == size => return Ok(file),
-                Ok(_) => return Err(OwnTransferError::OtherBytes),
-            }
-        }
-        unreachable!("the last try returns")
-    }
-
-    async fn upload_once(&self, request: &TransferRequest, source: File, size: u64) -> Result<file::File, Failure> {
+        let OwnFile { name, source, size, sha256 } = file;
+        let (name, media_type) = (name.clone(), file::usual_media_type(name).to_owned());
+        let request = TransferRequest::Upload { ticket, app_id, name, media_type, size: *size, sha256: *sha256 };
         let mut stream = self.link.open_transfers().await?;
-        let reply = match stream.ask(request).await? {
-            TransferReply::SendFrom { offset: 0 } => match send_bytes(&mut stream, source, 0, size).await? {
-                true => stream.reply().await?,
-                false => return Err(of_file(io::Error::other("it became shorter while it was sent")).into()),
-            },
+        let reply = match stream.ask(&request).await? {
+            TransferReply::SendFrom { offset: 0 } => {
+                match send_bytes(&mut stream, source.try_clone()?, 0, *size).await? {
+                    true => stream.reply().await?,
+                    false => return Err(io::Error::other("it became shorter while it was sent").into()),
+                }
+            }
             reply => reply,
         };
         match reply {
-            TransferReply::Stored { file } => Ok(file),
+            TransferReply::Stored { file } if file.sha256 == *sha256 && file.size == *size => Ok(file),
             reply => Err(refusal(reply)),
         }
     }
 
-    /// Gets an artifact of one of the device's runs into an empty file.
+    /// Gets what is missing of an artifact of one of the device's runs into a file, in one try.
     ///
     /// # Errors
-    /// The file cannot be written, the gateway refused it, the line broke again and again, or other bytes came than the run's record
-    /// names.
+    /// The file cannot be written, the gateway refused it, the line broke, or other bytes came than the run's record names.
     pub async fn download(
         &self,
-        ticket: &TransferTicket,
+        ticket: TransferTicket,
         run_id: RunId,
         artifact: &Artifact,
         target: &File,
     ) -> Result<(), OwnTransferError> {
-        let (mut retries, mut tries, mut reached) = (Retries::default(), 0, 0);
-        loop {
-            let mut target = target.try_clone()?;
-            let offset = target.seek(SeekFrom::End(0))?;
-            if offset > reached {
-                (reached, tries) = (offset, 0);
-                retries.reset();
-            }
-            let (ticket, artifact_id) = (ticket.clone(), artifact.artifact_id);
-            let request = TransferRequest::GetArtifact { ticket, run_id, artifact_id, offset };
-            tries += 1;
-            match self.download_once(&request, artifact.size - offset, target).await {
-                Ok(()) => break,
-                Err(Failure::Passing(error)) if tries == MAX_TRIES => return Err(error.into()),
-                Err(Failure::Passing(_)) => retries.wait().await,
-                Err(Failure::Lasting(error)) => return Err(error),
-            }
-        }
-        let mut whole = target.try_clone()?;
-        match blocking(move || digest(&mut whole)).await? == artifact.sha256 {
-            true => Ok(()),
-            false => Err(OwnTransferError::OtherBytes),
-        }
-    }
-
-    async fn download_once(&self, request: &TransferRequest, missing: u64, mut target: File) -> Result<(), Failure> {
+        let mut target = target.try_clone()?;
+        let offset = target.seek(SeekFrom::End(0))?;
+        let request = TransferRequest::GetArtifact { ticket, run_id, artifact_id: artifact.artifact_id, offset };
         let mut stream = self.link.open_transfers().await?;
-        let mut left = match stream.ask(request).await? {
-            TransferReply::Sending { bytes } if bytes == missing => bytes,
-            TransferReply::Sending { .. } => return Err(Lasting(OwnTransferError::OtherBytes).into()),
+        let mut left = match stream.ask(&request).await? {
+            TransferReply::Sending { bytes } if offset.checked_add(bytes) == Some(artifact.size) => bytes,
+            TransferReply::Sending { .. } => return Err(OwnTransferError::OtherBytes),
             reply => return Err(refusal(reply)),
         };
         while left > 0 {
             let bytes = stream.bytes().await?;
-            left = left.checked_sub(bytes.len() as u64).ok_or(Lasting(OwnTransferError::OtherBytes))?;
+            left = left.checked_sub(bytes.len() as u64).ok_or(OwnTransferError::OtherBytes)?;
             let writing = blocking(move || {
                 target.write_all(&bytes)?;
                 Ok(target)
             });
-            target = writing.await.map_err(of_file)?;
+            target = writing.await?;
         }
-        Ok(())
+        match blocking(move || digest(&mut target)).await? == artifact.sha256 {
+            true => Ok(()),
+            false => Err(OwnTransferError::OtherBytes),
+        }
     }
 }
 
-fn refusal(reply: TransferReply) -> Failure {
+fn refusal(reply: TransferReply) -> OwnTransferError {
     match reply {
-        TransferReply::Refused { code: TransferRefusalCode::Busy, message } => LinkError::Lost(message).into(),
-        TransferReply::Refused { message, .. } => Lasting(OwnTransferError::Refused(message)).into(),
+        TransferReply::Refused { code, message } if code.is_passing() => LinkError::Lost(message).into(),
+        TransferReply::Refused { message, .. } => OwnTransferError::Refused(message),
         _ => LinkError::NotAGateway("it answered something else than was asked".to_owned()).into(),
     }
 }

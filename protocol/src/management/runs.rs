@@ -152,6 +152,13 @@ pub struct ShowRun {
     pub wait_s: u32,
 }
 
+impl ShowRun {
+    /// Shows a run as it is now, without any of its events.
+    pub fn without_events(run_id: RunId) -> Self {
+        Self { run_id, after: i64::MAX.unsigned_abs(), wait_s: 0 }
+    }
+}
+
 /// The reply to [`ShowRun`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunDetail {

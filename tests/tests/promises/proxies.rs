@@ -178,6 +178,13 @@ async fn holds(start: impl AsyncFnOnce(&GatewayProcess) -> ReverseProxy) {
     let accepted = ReverseProxy::answer(submission);
     let run_id = accepted["run_id"].as_str().unwrap_or_else(|| panic!("{accepted}"));
 
+    // Files are larger than other bodies.
+    std::fs::write(proxy.path("file.bin"), vec![7; 5 * 1024 * 1024]).expect("written");
+    let mut upload = proxy.curl(&backend, backend.key(), "/files?name=file.bin");
+    upload.arg("--data-binary").arg(format!("@{}", proxy.path("file.bin").display()));
+    let file = ReverseProxy::answer(upload);
+    assert_eq!(file["size"], 5 * 1024 * 1024, "{file}");
+
     // The run waits for its desktop, so only bytes that are forwarded at once can be seen.
     let mut events = proxy.curl(&backend, backend.key(), &format!("/runs/{run_id}/events"));
     events.args(["-H", "Accept: text/event-stream"]);
