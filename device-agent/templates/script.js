@@ -317,7 +317,7 @@ showRequest(document);
 addEventListener("hashchange", () => showRequest(document)?.focus());
 
 // One stream for the whole tab.
-if (document.body.hasAttribute("data-live-pages")) {
+if (document.body.dataset.liveAfter) {
   let wanted = new Set();
   let timer = null;
   let lost = null;
@@ -346,12 +346,13 @@ if (document.body.hasAttribute("data-live-pages")) {
     say("Signed out");
   };
   const connect = () => {
-    const stream = new EventSource(ours("live"));
-    stream.addEventListener("hello", () => {
+    const stream = new EventSource(ours(`live?after=${document.body.dataset.liveAfter}`));
+    stream.addEventListener("hello", ({ data }) => {
       const again = lost !== null;
       lost = null;
       state();
-      if (again) { say("Live again"); want("everything"); }
+      if (again) say("Live again");
+      if (again || data === "late") want("everything");
     });
     stream.addEventListener("changed", (event) => want(event.data));
     stream.addEventListener("error", async () => {

@@ -53,6 +53,8 @@ pub(super) struct Visitor {
     pub(super) token: String,
     /// The digest of its session.
     pub(super) session: Sha256Digest,
+    /// How many changes there were when it asked.
+    pub(super) changes: u64,
     /// The path below which it found the pages.
     mount: Mount,
 }
@@ -165,7 +167,7 @@ async fn session(
     let value = value.ok_or(RejectReason::SignIn { ended: false })?;
     match pages.sessions().judge(&value, is_persons).await {
         SessionState::Active(session) => {
-            let visitor = Visitor { token: form_token(&value), session, mount };
+            let visitor = Visitor { token: form_token(&value), session, changes: pages.live().number(), mount };
             Ok((value, visitor))
         }
         state => Err(RejectReason::SignIn { ended: state == SessionState::Ended }),

@@ -71,6 +71,8 @@ pub(super) struct Frame {
     pub(super) title: String,
     pub(super) section: Section,
     pub(super) token: String,
+    /// How many changes there were before it.
+    pub(super) changes: u64,
     /// `None` while the agent changes its connection.
     pub(super) status: Option<AgentStatus>,
     pub(super) approvals: usize,
@@ -92,6 +94,7 @@ impl Frame {
             title: title.into(),
             section,
             token: visitor.token.clone(),
+            changes: visitor.changes,
             status: status.ok(),
             approvals: approvals.map_or(0, |waiting| waiting.iter().filter(|view| view.pending.is_none()).count()),
             search: String::new(),

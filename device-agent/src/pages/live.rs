@@ -9,12 +9,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use axum::extract::State;
+use axum::extract::{Query, State};
 use axum::response::Sse;
 use axum::response::sse::{Event, KeepAlive};
+use deskgate_protocol::Timestamp;
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::management::{GetAccess, ListDeliveries, ListRuns, ListWebhooks};
 use futures_util::{Stream, StreamExt};
+use serde::Deserialize;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, watch};
 use tokio::time::Instant;
@@ -57,16 +59,41 @@ deskgate_protocol::words! {
 
 /// The sender of changes.
 pub(super) struct LiveUpdates {
-    changes: broadcast::Sender<Topic>,
+    changes: Changes,
     /// How many tabs have connected so far.
     tabs: Arc<AtomicU64>,
     stop: CancellationToken,
 }
 
+/// The changes, numbered: a page knows how many there were before it was made, and misses none until its stream is there.
+#[derive(Clone)]
+struct Changes {
+    sender: broadcast::Sender<Topic>,
+    number: Arc<AtomicU64>,
+}
+
+impl Changes {
+    fn new() -> Self {
+        let (sender, _) = broadcast::channel(CHANGE_QUEUE_LEN);
+        // So that no page of an earlier agent has a number of this one's.
+        let first = Timestamp::now().0.as_millisecond().unsigned_abs();
+        Self { sender, number: Arc::new(AtomicU64::new(first)) }
+    }
+
+    fn send(&self, topic: Topic) {
+        // What is being written changes all the time, and is told again at once.
+        if topic != Topic::Writing {
+            self.number.fetch_add(1, Ordering::SeqCst);
+        }
+        // There may be no open page.
+        let _ = self.sender.send(topic);
+    }
+}
+
 impl LiveUpdates {
     /// Follows the agent until `stop`.
     pub(super) fn new(handler: RequestHandler, stop: CancellationToken) -> Self {
-        let (changes, _) = broadcast::channel(CHANGE_QUEUE_LEN);
+        let changes = Changes::new();
         let tabs = Arc::new(AtomicU64::new(0));
         let (follow, until) = (Box::pin(follow(handler, changes.clone(), Arc::clone(&tabs))), stop.clone());
         tokio::spawn(async move { until.run_until_cancelled(follow).await });
@@ -75,25 +102,29 @@ impl LiveUpdates {
 
     /// Notifies every tab.
     pub(super) fn changed(&self, topic: Topic) {
-        // There may be no open page.
-        let _ = self.changes.send(topic);
+        self.changes.send(topic);
+    }
+
+    /// How many changes there were, for a page that is about to be made.
+    pub(super) fn number(&self) -> u64 {
+        self.changes.number.load(Ordering::SeqCst)
     }
 }
 
-async fn follow(handler: RequestHandler, changes: broadcast::Sender<Topic>, tabs: Arc<AtomicU64>) {
+async fn follow(handler: RequestHandler, changes: Changes, tabs: Arc<AtomicU64>) {
     // Requests change without a connection, too.
     let mut requests = handler.store.request_changes();
     let mut pairing = handler.pairing.watch();
     let (told, told_pairing) = (changes.clone(), changes.clone());
     let follow_requests = async {
         while requests.changed().await.is_ok() {
-            let _ = told.send(Topic::Approvals);
+            told.send(Topic::Approvals);
         }
     };
     // And a pairing goes on while there is none.
     let follow_pairing = async {
         while pairing.changed().await.is_ok() {
-            let _ = told_pairing.send(Topic::Status);
+            told_pairing.send(Topic::Status);
         }
     };
     tokio::select! {
@@ -103,11 +134,11 @@ async fn follow(handler: RequestHandler, changes: broadcast::Sender<Topic>, tabs
     }
 }
 
-async fn follow_connections(handler: &RequestHandler, changes: broadcast::Sender<Topic>, tabs: &AtomicU64) {
+async fn follow_connections(handler: &RequestHandler, changes: Changes, tabs: &AtomicU64) {
     let mut active_connections = handler.active_connection.clone();
     loop {
         let active = active_connections.borrow_and_update().clone();
-        let _ = changes.send(Topic::Status);
+        changes.send(Topic::Status);
         let next = active_connections.changed();
         let ended = match active {
             Some(active) => tokio::select! {
@@ -123,12 +154,7 @@ async fn follow_connections(handler: &RequestHandler, changes: broadcast::Sender
 }
 
 /// Returns when the connection's dispatcher has ended and another one is there or will be.
-async fn follow_engine(
-    handler: &RequestHandler,
-    active: ActiveConnection,
-    changes: &broadcast::Sender<Topic>,
-    tabs: &AtomicU64,
-) {
+async fn follow_engine(handler: &RequestHandler, active: ActiveConnection, changes: &Changes, tabs: &AtomicU64) {
     let (mut work, mut line) = (active.dispatcher.watch(), active.link.status());
     let (mut accounts, mut access) = (handler.token_manager.watch(), handler.access_changes.subscribe());
     let (mut health, mut checks) = (handler.health.watch(), handler.checking.watch());
@@ -160,13 +186,13 @@ async fn follow_engine(
             _ = health.changed() => vec![Topic::Status],
             _ = checks.changed() => vec![Topic::Checks],
             // Always ticking: a page that opens while the agent is idle must not wait for a change.
-            _ = look.tick() => match changes.receiver_count() {
+            _ = look.tick() => match changes.sender.receiver_count() {
                 0 => Vec::new(),
                 _ => seen.compare(handler, tabs.load(Ordering::Relaxed)).await,
             },
         };
         for topic in topics {
-            let _ = changes.send(topic);
+            changes.send(topic);
         }
     }
 }
@@ -212,15 +238,26 @@ impl GatewaySnapshot {
     }
 }
 
+/// The query of the stream.
+#[derive(Debug, Deserialize)]
+pub(super) struct StreamQuery {
+    /// How many changes there were when the page was made that follows them.
+    #[serde(default)]
+    after: u64,
+}
+
 /// `GET /live`: until the session ends.
 pub(super) async fn stream(
     State(pages): State<Pages>,
+    Query(StreamQuery { after }): Query<StreamQuery>,
     visitor: Visitor,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
-    let (changes, stop) = (pages.live().changes.subscribe(), pages.live().stop.clone());
+    let (changes, stop) = (pages.live().changes.sender.subscribe(), pages.live().stop.clone());
     pages.live().tabs.fetch_add(1, Ordering::Relaxed);
-    // The first event makes a reconnected page fetch what it has missed.
-    let begin = Some(Event::default().event("hello").data("here").retry(Duration::from_secs(1)));
+    // What changed while the page was on its way is not among the changes to come.
+    let missed = after != pages.live().number();
+    let hello = Event::default().event("hello").data(if missed { "late" } else { "here" });
+    let begin = Some(hello.retry(Duration::from_secs(1)));
     let events = futures_util::stream::unfold((begin, changes, stop), |(begin, mut changes, stop)| async move {
         if let Some(event) = begin {
             return Some((Ok(event), (None, changes, stop)));

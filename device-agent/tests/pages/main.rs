@@ -2,6 +2,7 @@
 
 mod connection;
 mod fixture;
+mod live;
 mod mcp;
 mod sessions;
 mod settings;

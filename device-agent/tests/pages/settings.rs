@@ -5,7 +5,8 @@ use deskgate_store::RetentionSettings;
 
 use crate::fixture::PagesFixture;
 
-fn form<'a>(change: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
+/// A complete form of the settings, with these changes.
+pub(crate) fn form<'a>(change: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
     let fields =
         [("device-name", "Desk"), ("slots", "2"), ("theme", "dark"), ("pages-port", "7500"), ("keep-awake", "on-ac")];
     let changed = |name| change.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);
