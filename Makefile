@@ -50,11 +50,6 @@ contract-long: ## Twenty thousand made-up requests, compared with the OpenAPI do
 	@$(BUILD)
 	@cargo test --workspace --test contract -- --ignored --nocapture
 
-.PHONY: schema-suite
-schema-suite: ## What the whole JSON Schema Test Suite says, from a package, and where we differ
-	@scripts/setup test
-	@scripts/schema-suite
-
 .PHONY: files-long
 files-long: ## A thousand files there and back while lines are cut and programs killed (some minutes); SEED=n FILES=n
 	@scripts/setup test

@@ -44,8 +44,12 @@ pub(crate) async fn furnish(store: &Store, seal: DataCipher, storage: ObjectStor
         rate: Rate { per_second: plenty, burst: plenty },
         ..Default::default()
     };
-    let admission =
-        AdmissionService::new(store.clone(), Admissions::start(store, &tasks, &CommitLimit::fixed(1)), &limits);
+    let admission = AdmissionService::new(
+        store.clone(),
+        Admissions::start(store, &tasks, &CommitLimit::fixed(1)),
+        &limits,
+        Default::default(),
+    );
     let callbacks =
         CallbackContext { scribe: PayloadBuilder::new(store.clone(), seal.clone()), allowlist_is_yours: true };
     let (url, kept) = ("http://gateway".to_owned(), Duration::from_secs(3600));

@@ -106,6 +106,7 @@ impl Ssh {
             keepalive_interval: Some(KEEPALIVE_INTERVAL),
             keepalive_max: 3,
             inactivity_timeout: None,
+            maximum_packet_size: algorithms::PACKET_BYTES,
             ..Config::default()
         });
         let greeted = Arc::new(AtomicBool::new(false));

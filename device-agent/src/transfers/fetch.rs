@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Seek, Write};
 
+use bytes::Bytes;
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::file::{InputFile, MAX_FILE_BYTES, MAX_RUN_FILE_BYTES, MAX_RUN_FILES, check_file_name};
 use deskgate_protocol::transfer::{TransferRefusalCode, TransferReply, TransferRequest, TransferTicket};
@@ -152,7 +153,10 @@ impl ArrivingFile {
     }
 }
 
-/// Asks for what is missing of a file, and writes it down. One piece is written and hashed while the next one comes.
+/// How many pieces may have come while others are written and hashed.
+const MAX_PIECES_AHEAD: usize = 8;
+
+/// Asks for what is missing of a file, and writes it down. Pieces are written and hashed while the next ones come.
 async fn fetch_one(
     stream: &mut TransferStream,
     ticket: &TransferTicket,
@@ -172,7 +176,12 @@ async fn fetch_one(
         let written = writing.await.map_err(io::Error::other).flatten();
         written.map_err(|error| unwritten(file, &error))
     };
-    let mut writing = spawn_blocking(move || Ok(arriving));
+    let write = |arriving: ArrivingFile, ahead: &mut Vec<Bytes>| {
+        let pieces = std::mem::take(ahead);
+        spawn_blocking(move || pieces.iter().try_fold(arriving, |arriving, piece| arriving.with(piece)))
+    };
+    let mut ahead = Vec::new();
+    let mut writing = write(arriving, &mut ahead);
     let fetched = loop {
         if left == 0 {
             break Fetched::Whole;
@@ -183,10 +192,13 @@ async fn fetch_one(
             Err(error) => break again(file, &error),
         };
         left -= bytes.len() as u64;
-        let arriving = written(writing).await?;
-        writing = spawn_blocking(move || arriving.with(&bytes));
+        ahead.push(bytes);
+        if writing.is_finished() || ahead.len() == MAX_PIECES_AHEAD {
+            writing = write(written(writing).await?, &mut ahead);
+        }
     };
-    Ok((fetched, written(writing).await?))
+    let arriving = written(writing).await?;
+    Ok((fetched, written(write(arriving, &mut ahead)).await?))
 }
 
 fn again(file: &InputFile, error: &LinkError) -> Fetched {

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::Config;
 use crate::descriptors::DescriptorLimit;
 use crate::encryption::DataCipher;
+use crate::storage::StoragePlace;
 use crate::store::Database;
 use crate::store::disk::DiskRoom;
 use crate::store::migrate::{self, SchemaStatus};
@@ -85,6 +86,7 @@ pub async fn run(config: &Config, descriptors: DescriptorLimit) -> Vec<Finding> 
         socket("administrator's socket", &config.admin_socket()),
     ];
     findings.extend(ports(config));
+    findings.push(storage(config).await);
     findings.extend(database(config).await);
     findings
 }
@@ -249,6 +251,32 @@ fn run_directory(config: &Config) -> Finding {
     match path.exists() {
         true => Finding::of(name, writable(&path), |()| path.display().to_string()),
         false => Finding::new(name, CheckStatus::Skip, format!("{} is made when the gateway starts", path.display())),
+    }
+}
+
+/// Whether files can be kept.
+async fn storage(config: &Config) -> Finding {
+    let name = "files";
+    let found = |verdict, detail: String| Finding::new(name, verdict, detail).ending(Exit::CannotReach);
+    match config.storage() {
+        // The configuration's own finding tells.
+        Err(_) => found(CheckStatus::Skip, "storage.url cannot be used".to_owned()),
+        Ok(StoragePlace::Folder(path)) if !path.exists() => {
+            found(CheckStatus::Skip, format!("{} is made when the gateway starts", path.display()))
+        }
+        Ok(StoragePlace::Folder(path)) => {
+            Finding::of(name, writable(&path), |()| path.display().to_string()).ending(Exit::CannotReach)
+        }
+        Ok(place) => match place.open() {
+            Err(error) => found(CheckStatus::Fail, error.to_string()),
+            Ok(storage) => match storage.probe().await {
+                Ok(()) => found(CheckStatus::Pass, format!("{} keeps, gives and deletes them", storage.place())),
+                Err(error) => {
+                    let next = "Are the service's credentials in the environment of this command too?";
+                    found(CheckStatus::Fail, format!("{}: {error}. {next}", storage.place()))
+                }
+            },
+        },
     }
 }
 

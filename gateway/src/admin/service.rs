@@ -83,7 +83,7 @@ impl AdminService {
     }
 
     async fn status(&self) -> GatewayStatus {
-        let seen = HealthSnapshot::now(&self.store, self.queue.age()).await;
+        let seen = HealthSnapshot::now(&self.store, &self.storage, self.queue.age()).await;
         GatewayStatus {
             version: VERSION.to_owned(),
             address: format!("{}/api/v1", self.addresses.public_url),

@@ -18,6 +18,7 @@ use super::access::Caller;
 use super::refusal::{PriorResult, Refusal};
 use super::runs::{visible_run, visible_state, without_outcome};
 use super::{files, typed_data};
+use crate::storage::Precedence;
 use crate::store::Store;
 use crate::store::admissions::{AcceptedRun, Admission, Admissions, Submission};
 
@@ -68,13 +69,14 @@ pub struct AdmissionService {
     pub(super) store: Store,
     admissions: Admissions,
     pub(super) waiting: WaitingRunCounts,
+    precedence: Precedence,
 }
 
 impl AdmissionService {
-    /// A service over the shared commits.
-    pub fn new(store: Store, admissions: Admissions, limits: &CallerLimits) -> Self {
+    /// A service over the shared commits, whose submissions go before the bytes of files.
+    pub fn new(store: Store, admissions: Admissions, limits: &CallerLimits, precedence: Precedence) -> Self {
         let waiting = WaitingRunCounts::new(store.clone(), limits.waiting_runs_per_application);
-        Self { store, admissions, waiting }
+        Self { store, admissions, waiting, precedence }
     }
 
     /// Admits a request of a caller with `runs:write`, or finds the run that the same request made before. Returns only
@@ -111,6 +113,7 @@ impl AdmissionService {
         input: &Input,
         no_room: Option<Refusal>,
     ) -> Result<Decision, Refusal> {
+        let _first = self.precedence.go_first();
         let mut submission = Arc::new(submission);
         for _ in 0..MAX_VERSIONS_CHECKED {
             let unchecked = match self.admissions.admit(Arc::clone(&submission)).await? {

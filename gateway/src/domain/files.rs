@@ -110,6 +110,11 @@ impl FileService {
         request: UploadRequest,
         permits: Option<UploadPermits>,
     ) -> Result<Upload, Refusal> {
+        // The bytes would come for nothing, and a bucket that is away lets its callers wait.
+        if let Some(why) = self.storage.trouble() {
+            tracing::info!(why, "a file was refused");
+            return Err(Refusal::StorageUnavailable);
+        }
         let file_id = FileId::new();
         let size = request.size.unwrap_or(MAX_FILE_BYTES);
         let object = NewObject { object_id: file_id.uuid(), app_id, from: None, size };

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::storage::ObjectStorage;
 use crate::store::Store;
 use crate::store::devices::{Device, Presence};
 use crate::store::disk::DiskState;
@@ -32,6 +33,8 @@ deskgate_protocol::words! {
         StoreUnavailable = "store_unavailable",
         /// A disk is full.
         DiskFull = "disk_full",
+        /// Files cannot be kept.
+        StorageUnavailable = "storage_unavailable",
         /// The database lacks migrations.
         SchemaBehind = "schema_behind",
         /// The queue's upkeep stands still.
@@ -61,6 +64,7 @@ impl HealthCode {
         match self {
             Self::StoreUnavailable
             | Self::DiskFull
+            | Self::StorageUnavailable
             | Self::SchemaBehind
             | Self::QueueStalled
             | Self::DeviceIncompatible => Severity::Fail,
@@ -79,6 +83,7 @@ impl HealthCode {
         match self {
             Self::StoreUnavailable => "The database does not answer",
             Self::DiskFull => "A disk is full",
+            Self::StorageUnavailable => "Files cannot be kept",
             Self::SchemaBehind => "The database lacks migrations",
             Self::QueueStalled => "Nobody looks after the queue",
             Self::DeviceIncompatible => "A device has another version",
@@ -95,7 +100,7 @@ impl HealthCode {
     /// The problems that may cause this one and hide it.
     pub const fn follows(self) -> &'static [Self] {
         match self {
-            Self::StoreUnavailable => &[Self::DiskFull],
+            Self::StoreUnavailable | Self::StorageUnavailable => &[Self::DiskFull],
             Self::QueueStalled => &[Self::StoreUnavailable, Self::DiskFull],
             Self::NoDevice => &[Self::DeviceIncompatible],
             Self::QueueOld => &[Self::QueueStalled],
@@ -143,6 +148,8 @@ pub struct HealthSnapshot {
     pub queue: Duration,
     /// The room on the disks.
     pub disk: DiskState,
+    /// Why files cannot be kept.
+    pub storage: Option<String>,
 }
 
 /// The loop iterates every second; this many without an iteration are no hiccup.
@@ -156,17 +163,16 @@ const CALLBACK_AGE_LIMIT_S: f64 = 3600.0;
 
 impl HealthSnapshot {
     /// Takes a snapshot. `queue`: the time since the queue's upkeep last succeeded.
-    pub async fn now(store: &Store, queue: Duration) -> Self {
-        let disk = store.disk();
-        let Ok(migration) = store.applied_migration().await else { return Self { queue, disk, ..Self::default() } };
+    pub async fn now(store: &Store, storage: &ObjectStorage, queue: Duration) -> Self {
+        let seen = Self { queue, disk: store.disk(), storage: storage.trouble(), ..Self::default() };
+        let Ok(migration) = store.applied_migration().await else { return seen };
         Self {
             devices: store.devices().await.unwrap_or_default(),
             census: store.device_counts().await.unwrap_or_default(),
             callbacks: store.pending_deliveries().await.unwrap_or_default(),
             quota_use: store.highest_use().await.unwrap_or_default(),
             migration: Some(migration),
-            queue,
-            disk,
+            ..seen
         }
     }
 
@@ -188,7 +194,8 @@ impl HealthSnapshot {
 
     /// The problems, the worst first, without those that follow from another.
     pub fn problems(&self) -> Vec<GatewayProblem> {
-        let mut found: Vec<_> = self.all().into_iter().flatten().chain(self.disks()).collect();
+        let more = [self.disks(), self.storage()];
+        let mut found: Vec<_> = self.all().into_iter().chain(more).flatten().collect();
         let codes: Vec<_> = found.iter().map(|problem| problem.code).collect();
         found.retain(|problem| !problem.code.follows().iter().any(|cause| codes.contains(cause)));
         found.sort_by_key(|problem| (problem.severity, problem.code));
@@ -271,6 +278,12 @@ impl HealthSnapshot {
         let code = if room.is_full() { HealthCode::DiskFull } else { HealthCode::DiskNearlyFull };
         let text = format!("{} MiB are left on the disk of {}.", room.free_mib(), folder.display());
         Some(GatewayProblem::new(code, text, next))
+    }
+
+    fn storage(&self) -> Option<GatewayProblem> {
+        let next = "Nothing else is concerned. What is asked of the folder or bucket: deskgate-gateway check";
+        let why = self.storage.as_ref()?;
+        Some(GatewayProblem::new(HealthCode::StorageUnavailable, format!("Files are refused: {why}."), next))
     }
 
     fn stalled(&self) -> GatewayProblem {

@@ -74,6 +74,12 @@ impl Error {
         Self::new(Code::UnsupportedMediaType, detail)
     }
 
+    /// A form where the body is a file.
+    pub fn form_for_file() -> Self {
+        let detail = "The body must be the file itself and no form: with curl --data-binary @FILE, and not --form.";
+        Self::new(Code::UnsupportedMediaType, detail)
+    }
+
     /// A Content-Type that was sent more than once.
     pub fn content_type_repeated() -> Self {
         Self::new(

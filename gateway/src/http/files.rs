@@ -136,6 +136,9 @@ fn media_type(headers: &HeaderMap) -> Result<String, Error> {
     let mut types = headers.get_all(header::CONTENT_TYPE).iter();
     match (types.next(), types.next()) {
         (None, _) => Ok(UNKNOWN_MEDIA_TYPE.to_owned()),
+        (Some(form), None) if form.as_bytes().to_ascii_lowercase().starts_with(b"multipart/form-data") => {
+            Err(Error::form_for_file())
+        }
         (Some(only), None) => Ok(only.to_str().unwrap_or_default().trim().to_owned()),
         (Some(_), Some(_)) => Err(Error::invalid_header("Content-Type", "Content-Type was sent more than once.")),
     }

@@ -42,7 +42,7 @@ pub(super) async fn metrics(State(ops): State<Ops>) -> impl IntoResponse {
         "The newest migration that this program has.",
         f64::from(migrate::newest()),
     );
-    let seen = HealthSnapshot::now(&ops.store, ops.queue.age()).await;
+    let seen = HealthSnapshot::now(&ops.store, &ops.storage, ops.queue.age()).await;
     problems(&seen, &mut text);
     if let Some((_, room)) = &seen.disk.own {
         text.one("deskgate_disk_free_bytes", "gauge", "Room on the disk of state_dir.", room.free_bytes as f64);

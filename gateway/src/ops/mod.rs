@@ -16,6 +16,7 @@ use axum::routing::get;
 use tokio_util::sync::CancellationToken;
 
 use crate::heartbeat::Heartbeat;
+use crate::storage::ObjectStorage;
 use crate::store::Store;
 use crate::tls::ServerTls;
 
@@ -24,6 +25,8 @@ use crate::tls::ServerTls;
 pub struct Ops {
     /// The database, and the counters.
     pub store: Store,
+    /// Where files are kept.
+    pub storage: ObjectStorage,
     /// The heartbeat of the queue's upkeep.
     pub queue: Heartbeat,
     /// Cancelled when no more work is to be admitted.

@@ -115,7 +115,8 @@ impl Gateway {
             None => CommitLimit::follow(&store, &works),
         };
         let admissions = Admissions::start(&store, &works, &commits);
-        let admission = AdmissionService::new(store.clone(), admissions, &settings.limits);
+        let admission =
+            AdmissionService::new(store.clone(), admissions, &settings.limits, storage.precedence().clone());
         let reports = Reports::start(&store, &works, &commits, settings.limits.retention);
         let service = ControlService {
             store: store.clone(),
@@ -148,6 +149,7 @@ impl Gateway {
             works.stopping(),
         );
         works.spawn("upkeep", upkeep);
+        works.spawn("storage", upkeep::objects::watch(storage.clone(), works.stopping()));
         works.spawn("objects", upkeep::objects::run(store.clone(), storage.clone(), works.stopping()));
         works.spawn("looks", looks::look(store.clone(), works.stopping()));
         let clocks = worker::DeliveryTimings {
@@ -156,7 +158,10 @@ impl Gateway {
         };
         works.spawn("callbacks", worker::run(store.clone(), scribe, sender, clocks, works.stopping()));
         if let Some(manager) = settings.manager.clone() {
-            works.spawn("service manager", status_reporter::run(manager, store.clone(), turning, works.stopping()));
+            works.spawn(
+                "service manager",
+                status_reporter::run(manager, (store.clone(), storage.clone()), turning, works.stopping()),
+            );
         }
         let start = GatewayBuilder { settings, store, storage, doors, works, draining, tls, cluster_url };
         if let Some(listener) = ops {
@@ -242,6 +247,7 @@ impl GatewayBuilder {
     fn operations(&self, listener: TcpListener, queue: Heartbeat) {
         let router = ops::router(Ops {
             store: self.store.clone(),
+            storage: self.storage.clone(),
             queue,
             draining: self.draining.clone(),
             tls: self.tls.clone(),

@@ -3,6 +3,7 @@
 //! | file | what it does |
 //! |---|---|
 //! | [`place`] | where the bytes lie: a folder, or a bucket by its URL |
+//! | [`precedence`] | who goes first: submissions, and then bytes |
 //! | [`writer`] | stores bytes as they come, and hashes them |
 //!
 //! An object is stored in chunks of [`CHUNK_BYTES`], each an object of the store by itself: `<object>/<number>`. So a chunk is there
@@ -12,7 +13,8 @@
 
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::ready;
@@ -22,18 +24,23 @@ use object_store::path::Path;
 use object_store::{
     GetOptions, GetRange, GetResult, GetResultPayload, ObjectMeta, ObjectStore, ObjectStoreExt, PutPayload,
 };
+use tokio::time::timeout;
 use uuid::Uuid;
 
 pub mod place;
+pub mod precedence;
 pub mod writer;
 
 pub use place::{InvalidPlace, StoragePlace};
+pub use precedence::Precedence;
 pub use writer::{ObjectDigest, ObjectWriter, WriteError};
 
 /// Bytes of a chunk; the last one of an object has fewer.
 pub const CHUNK_BYTES: usize = 4 * 1024 * 1024;
 /// Bytes that are read from a folder at once.
 const PIECE_BYTES: usize = 256 * 1024;
+/// How long a try may take.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What is wrong with the place where bytes are kept.
 #[derive(Debug, thiserror::Error)]
@@ -107,12 +114,24 @@ pub struct ObjectStorage {
     place: String,
     /// The folder, if it is one.
     folder: Option<PathBuf>,
+    precedence: Precedence,
+    /// Why bytes could not be kept when that was last tried.
+    trouble: Arc<Mutex<Option<String>>>,
 }
 
 impl ObjectStorage {
+    fn new(store: Arc<dyn ObjectStore>, root: Path, place: String, folder: Option<PathBuf>) -> Self {
+        Self { store, root, place, folder, precedence: Precedence::default(), trouble: Arc::default() }
+    }
+
     /// For people: the folder, or the bucket.
     pub fn place(&self) -> &str {
         &self.place
+    }
+
+    /// What goes before its bytes.
+    pub fn precedence(&self) -> &Precedence {
+        &self.precedence
     }
 
     fn key(&self, object_id: Uuid, number: u64) -> Path {
@@ -195,7 +214,15 @@ impl ObjectStorage {
                 Ok(pieces(found))
             }
         });
-        read.try_flatten().boxed()
+        let precedence = self.precedence.clone();
+        let paced = read.try_flatten().and_then(move |piece| {
+            let precedence = precedence.clone();
+            async move {
+                precedence.pass(piece.len()).await;
+                Ok(piece)
+            }
+        });
+        paced.boxed()
     }
 
     /// The same once its beginning is read: so what is not there shows before anything is said of it.
@@ -237,18 +264,34 @@ impl ObjectStorage {
         Ok(())
     }
 
-    /// Whether bytes can be kept, read and deleted: with an object of its own.
+    /// Why bytes cannot be kept, as far as is known.
+    pub fn trouble(&self) -> Option<String> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Tries whether bytes can be kept, read and deleted, with an object of its own. The result is what [`Self::trouble`] tells.
     ///
     /// # Errors
     /// They cannot.
     pub async fn probe(&self) -> Result<(), StorageError> {
-        let (object_id, bytes) = (Uuid::now_v7(), Bytes::from_static(b"deskgate"));
-        let mut writer = self.write(object_id);
-        writer.write(bytes.clone()).await.map_err(WriteError::of_storage)?;
-        let written = writer.finish().await?;
-        let read: Vec<Bytes> = self.read(object_id, written.size, 0).try_collect().await?;
-        self.delete(object_id, written.size).await?;
-        if read.concat() != bytes {
+        let tried = match timeout(PROBE_TIMEOUT, self.try_out()).await {
+            Ok(tried) => tried,
+            Err(_) => Err(StorageError::Unavailable(format!("no answer for {} s", PROBE_TIMEOUT.as_secs()))),
+        };
+        let trouble = tried.as_ref().err().map(ToString::to_string);
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+        tried
+    }
+
+    async fn try_out(&self) -> Result<(), StorageError> {
+        // No object of a file, so nobody takes it for one.
+        let name = format!("probe-{}", Uuid::now_v7().simple());
+        let key = Path::from_iter(self.root.parts().chain([name.into()]));
+        let bytes = Bytes::from_static(b"deskgate");
+        self.store.put(&key, bytes.clone().into()).await?;
+        let read = self.store.get(&key).await?.bytes().await?;
+        self.store.delete(&key).await?;
+        if read != bytes {
             return Err(StorageError::Unavailable("what was read is not what was written".to_owned()));
         }
         Ok(())

@@ -2,6 +2,8 @@
 
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
+#[cfg(feature = "buckets")]
+use std::time::Duration;
 
 use object_store::ObjectStore;
 use object_store::local::LocalFileSystem;
@@ -67,6 +69,9 @@ impl std::str::FromStr for StoragePlace {
     }
 }
 
+/// How long a bucket that does not answer is asked again, before whoever waits is told.
+#[cfg(feature = "buckets")]
+const RETRY_TIMEOUT: Duration = Duration::from_secs(20);
 /// The folder's name in the gateway's folder.
 const FOLDER_NAME: &str = "objects";
 
@@ -87,17 +92,12 @@ impl StoragePlace {
                 make_private(path).map_err(failed)?;
                 let folder = LocalFileSystem::new_with_prefix(path);
                 let folder = folder.map_err(|error| failed(std::io::Error::other(error)))?.with_fsync(true);
-                let store: Arc<dyn ObjectStore> = Arc::new(folder);
-                Ok(ObjectStorage {
-                    store,
-                    root: Path::default(),
-                    place: path.display().to_string(),
-                    folder: Some(path.clone()),
-                })
+                let place = path.display().to_string();
+                Ok(ObjectStorage::new(Arc::new(folder), Path::default(), place, Some(path.clone())))
             }
             Self::Bucket(url) => {
                 let root = Path::from_url_path(url.path()).map_err(|error| InvalidPlace::Bucket(error.to_string()))?;
-                Ok(ObjectStorage { store: bucket(url)?, root, place: url.to_string(), folder: None })
+                Ok(ObjectStorage::new(bucket(url)?, root, url.to_string(), None))
             }
         }
     }
@@ -112,6 +112,7 @@ fn make_private(path: &FilePath) -> std::io::Result<()> {
 /// Opens a bucket with the environment's settings: `AWS_…`, `GOOGLE_…`, `AZURE_…`.
 #[cfg(feature = "buckets")]
 fn bucket(url: &Url) -> Result<Arc<dyn ObjectStore>, InvalidPlace> {
+    use object_store::RetryConfig;
     use object_store::aws::AmazonS3Builder;
     use object_store::azure::MicrosoftAzureBuilder;
     use object_store::gcp::GoogleCloudStorageBuilder;
@@ -119,10 +120,20 @@ fn bucket(url: &Url) -> Result<Arc<dyn ObjectStore>, InvalidPlace> {
     // Its HTTP client needs one. Fails if another part of the program has installed it, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let name = url.host_str().unwrap_or_default();
+    let retry = RetryConfig { retry_timeout: RETRY_TIMEOUT, ..RetryConfig::default() };
     let opened: Result<Arc<dyn ObjectStore>, _> = match url.scheme() {
-        "s3" => AmazonS3Builder::from_env().with_bucket_name(name).build().map(|store| Arc::new(store) as _),
-        "gs" => GoogleCloudStorageBuilder::from_env().with_bucket_name(name).build().map(|store| Arc::new(store) as _),
-        _ => MicrosoftAzureBuilder::from_env().with_container_name(name).build().map(|store| Arc::new(store) as _),
+        "s3" => {
+            let s3 = AmazonS3Builder::from_env().with_bucket_name(name);
+            s3.with_retry(retry).build().map(|store| Arc::new(store) as _)
+        }
+        "gs" => {
+            let gcs = GoogleCloudStorageBuilder::from_env().with_bucket_name(name);
+            gcs.with_retry(retry).build().map(|store| Arc::new(store) as _)
+        }
+        _ => {
+            let azure = MicrosoftAzureBuilder::from_env().with_container_name(name);
+            azure.with_retry(retry).build().map(|store| Arc::new(store) as _)
+        }
     };
     opened.map_err(|error| InvalidPlace::Bucket(super::chain(&error)))
 }

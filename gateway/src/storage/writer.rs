@@ -29,15 +29,6 @@ pub enum WriteError {
     TooMany(u64),
 }
 
-impl WriteError {
-    pub(super) fn of_storage(self) -> StorageError {
-        match self {
-            Self::Storage(error) => error,
-            Self::TooMany(limit) => StorageError::Unavailable(format!("more bytes than {limit}")),
-        }
-    }
-}
-
 /// How much of the next chunk is gathered while one is on its way to the store. What comes meanwhile waits where it comes from.
 const MAX_AHEAD_BYTES: usize = CHUNK_BYTES / 4;
 
@@ -92,6 +83,7 @@ impl ObjectWriter {
             return Err(WriteError::TooMany(self.limit));
         }
         self.size = size;
+        self.storage.precedence.pass(bytes.len()).await;
         self.hash.update(&bytes);
         while self.gathered + bytes.len() >= CHUNK_BYTES {
             let piece = bytes.split_to(CHUNK_BYTES - self.gathered);

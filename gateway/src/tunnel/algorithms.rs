@@ -9,6 +9,10 @@ use std::borrow::Cow;
 use russh::keys::Algorithm;
 use russh::{Preferred, cipher, compression, kex, mac};
 
+/// The data that each half takes in one packet of a channel, in bytes (RFC 4254, section 5.1). Twice what is usual: a file then wakes
+/// both halves half as often.
+pub const PACKET_BYTES: u32 = 65_535;
+
 /// The lists for either side of a connection.
 pub fn preferred() -> Preferred {
     Preferred {

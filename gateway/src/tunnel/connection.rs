@@ -58,6 +58,7 @@ impl TunnelContext {
             inactivity_timeout: None,
             keepalive_interval: Some(self.config.keepalive_interval),
             keepalive_max: self.config.keepalive_max,
+            maximum_packet_size: algorithms::PACKET_BYTES,
             ..SshConfig::default()
         })
     }

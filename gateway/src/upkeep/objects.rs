@@ -16,7 +16,7 @@ const ROUND_INTERVAL: Duration = Duration::from_secs(2);
 /// After how long an upload that has not ended counts as abandoned: longer than any may take.
 const ABANDONED_AFTER: Duration = Duration::from_secs(2 * MAX_UPLOAD_DURATION.as_secs());
 
-/// After how long no chunk of an upload that broke off is on its way any more: a bucket is asked again for three minutes.
+/// After how long no chunk of an upload that broke off is on its way any more: a request to a bucket takes a minute at most.
 const SETTLED_AFTER: Duration = Duration::from_secs(300);
 
 /// Why a round did not come to its end. The next one goes on.
@@ -39,6 +39,27 @@ pub struct ObjectCounts {
     pub uploads_abandoned: usize,
     /// Objects whose bytes were deleted.
     pub objects_deleted: usize,
+}
+
+/// The pause between two tries whether bytes can be kept: each asks a bucket three times.
+const PROBE_INTERVAL: Duration = Duration::from_secs(30);
+/// The same while they cannot.
+const TROUBLE_PROBE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Tries again and again whether bytes can be kept, until `stop`.
+pub async fn watch(storage: ObjectStorage, stop: CancellationToken) {
+    let watching = async {
+        loop {
+            let (before, tried) = (storage.trouble(), storage.probe().await);
+            match (before, &tried) {
+                (None, Err(error)) => tracing::warn!(%error, place = storage.place(), "files cannot be kept"),
+                (Some(_), Ok(())) => tracing::info!(place = storage.place(), "files can be kept again"),
+                _ => {}
+            }
+            tokio::time::sleep(if tried.is_ok() { PROBE_INTERVAL } else { TROUBLE_PROBE_INTERVAL }).await;
+        }
+    };
+    stop.run_until_cancelled(watching).await;
 }
 
 /// Runs rounds until `stop`.

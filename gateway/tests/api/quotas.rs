@@ -11,6 +11,7 @@ use futures_util::future::join_all;
 
 use crate::store::TestStore;
 use crate::support::gateway::{DeviceFixture, TestGateway, patient};
+use crate::support::server::storage;
 use crate::webhooks::settings;
 
 /// How many ask at once.
@@ -247,7 +248,7 @@ async fn what_is_made_and_ended_again_all_day_long_comes_to_an_end_too() {
 }
 
 async fn problems(store: &Store) -> Vec<(HealthCode, String)> {
-    let seen = HealthSnapshot::now(store, std::time::Duration::ZERO).await;
+    let seen = HealthSnapshot::now(store, &storage(), std::time::Duration::ZERO).await;
     seen.problems().into_iter().map(|problem| (problem.code, problem.text)).collect()
 }
 

@@ -1,8 +1,11 @@
 //! Tickets of transfers: each opens what it stands for, while that holds, and nothing else.
 
+use std::time::Duration;
+
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use deskgate_gateway::domain::StorageQuotas;
+use deskgate_gateway::domain::health::{HealthCode, HealthSnapshot, Severity};
 use deskgate_gateway::domain::transfers::owner::OwnFile;
 use deskgate_gateway::domain::transfers::{AnnouncedArtifact, TransferService};
 use deskgate_gateway::storage::StoragePlace;
@@ -12,7 +15,7 @@ use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::Offer;
 use deskgate_protocol::file::{Artifact, ArtifactState};
 use deskgate_protocol::run::{Outcome, RunResult};
-use deskgate_protocol::transfer::TransferRefusalCode::{self, Invalid, Stale, TicketInvalid};
+use deskgate_protocol::transfer::TransferRefusalCode::{self, Busy, Invalid, Stale, TicketInvalid};
 use deskgate_protocol::transfer::TransferTicket;
 use deskgate_protocol::{ApplicationId, ArtifactId, FileId, RunId};
 use futures_util::TryStreamExt;
@@ -207,5 +210,34 @@ async fn a_ticket_of_an_owner_opens_what_is_the_owners_and_nothing_of_anybody_el
     assert!(gateway.store().revoke_device(device.device_id, LONG_LEASE).await.expect("revoked"));
     assert_eq!(given(&transfers, &ticket, device.app.id).await, Err(Stale));
     assert_eq!(taken(&transfers, &ticket, one.run_id, artifact_id).await, Err(Stale));
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_store_in_trouble_refuses_files_at_once_and_is_a_problem_until_it_is_well() {
+    let gateway = TestGateway::new().await;
+    let (device, store) = (&gateway.device, gateway.store());
+    let storage = StoragePlace::in_state_dir(gateway.dir()).open().expect("opened");
+    let transfers = TransferService::new(store.clone(), storage.clone(), cipher(), StorageQuotas::default());
+    let until = u64::MAX / 2;
+    let ticket = sealed("an owner's transfer", until, &[device.device_id.uuid().as_bytes()]);
+    let problems = async || HealthSnapshot::now(store, &storage, Duration::ZERO).await.problems();
+    storage.probe().await.expect("it is well");
+    assert_eq!((storage.trouble(), problems().await), (None, vec![]));
+
+    let objects = gateway.dir().join("objects");
+    std::fs::remove_dir_all(&objects).expect("removed");
+    std::fs::write(&objects, "in the way").expect("written");
+    storage.probe().await.expect_err("nothing can be kept");
+    let problem = problems().await.pop().expect("one");
+    assert_eq!((problem.code, problem.severity), (HealthCode::StorageUnavailable, Severity::Fail));
+    assert!(problem.text.contains("objects"), "{}", problem.text);
+    assert_eq!(given(&transfers, &ticket, device.app.id).await, Err(Busy));
+    assert_eq!(gateway.database.value("SELECT count(*) FROM objects").await, "0", "nothing was announced");
+
+    std::fs::remove_file(&objects).expect("removed");
+    storage.probe().await.expect("it is made again");
+    assert_eq!(given(&transfers, &ticket, device.app.id).await, Ok(()));
+    assert_eq!(problems().await, []);
     gateway.stop().await;
 }

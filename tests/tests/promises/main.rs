@@ -24,6 +24,7 @@ mod draining;
 mod editor;
 mod execution;
 mod fetching;
+mod file_clients;
 mod files;
 mod files_long;
 mod folders;

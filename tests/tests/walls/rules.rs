@@ -53,7 +53,7 @@ pub(crate) const CRATES: [CrateRules; 13] = [
             ),
             ("callbacks", &["domain", "store", "networks", "tls"]),
             ("upkeep", &["store", "storage", "heartbeat"]),
-            ("ops", &["domain", "store", "metrics", "heartbeat", "tls"]),
+            ("ops", &["domain", "store", "storage", "metrics", "heartbeat", "tls"]),
             ("domain", &["store", "storage", "notify", "metrics", "networks", "encryption", "signing"]),
             ("store", &["notify", "metrics", "tls"]),
             ("tunnel", &["networks", "proxy_protocol"]),

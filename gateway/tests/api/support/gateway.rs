@@ -10,6 +10,7 @@ use deskgate_gateway::domain::deliveries::PayloadBuilder;
 use deskgate_gateway::domain::desktop::{CallbackContext, Desktop};
 use deskgate_gateway::domain::rates::Rate;
 use deskgate_gateway::encryption::DataCipher;
+use deskgate_gateway::storage::Precedence;
 use deskgate_gateway::store::Store;
 use deskgate_gateway::store::admissions::Admissions;
 use deskgate_gateway::store::attempts::ServiceRoom;
@@ -71,6 +72,7 @@ impl DeviceFixture {
             store.clone(),
             Admissions::start(store, &tasks, &CommitLimit::fixed(1)),
             &CallerLimits::default(),
+            Precedence::default(),
         );
         let url = "http://gateway".to_owned();
         let callbacks =

@@ -77,7 +77,7 @@ pub(crate) fn api(
     let access = Access::new(store.clone(), &domain::CallerLimits { rate: patient().rate, ..callers });
     let (streams, streaming) = EventStreams::new(store.clone(), &callers, draining.clone(), tasks.stopping());
     tasks.spawn("streams", streaming);
-    let admission = AdmissionService::new(store.clone(), admissions, &Default::default());
+    let admission = AdmissionService::new(store.clone(), admissions, &Default::default(), Default::default());
     let (reception, noting) = Reception::new(store.clone(), cipher(), admission.clone());
     tasks.spawn("receipts", noting);
     Api {
