@@ -14,7 +14,7 @@ use tokio::time::sleep;
 /// Bytes that pass between two pauses.
 const STEP_BYTES: usize = 256 * 1024;
 /// Milliseconds of a pause on one processor; on more it is shorter.
-const PAUSE_MS: u64 = 16;
+const PAUSE_MS: u64 = 32;
 
 /// Lets submissions go before bytes. Clones are the same.
 #[derive(Clone, Debug, Default)]
