@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use deskgate_protocol::RunId;
-use deskgate_protocol::run::{Run, RunState, StateReasonCode};
+use deskgate_protocol::run::{Phase, Run, RunState, StateReasonCode};
+use tokio::time::Instant;
 
 use super::access::Caller;
 use super::refusal::Refusal;
@@ -104,5 +105,20 @@ pub async fn read(store: &Store, caller: &Caller, run_id: RunId, wait: Duration)
     match tokio::time::timeout(wait, change).await {
         Ok(changed) => changed,
         Err(_) => find(store, caller, run_id).await.map(visible_run),
+    }
+}
+
+/// Reads a run of this caller once it has ended, or as it is when the time is up.
+///
+/// # Errors
+/// As of [`read`].
+pub async fn read_end(store: &Store, caller: &Caller, run_id: RunId, wait: Duration) -> Result<Run, Refusal> {
+    let until = Instant::now() + wait;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let run = read(store, caller, run_id, left).await?;
+        if run.phase == Phase::Final || left.is_zero() {
+            return Ok(run);
+        }
     }
 }

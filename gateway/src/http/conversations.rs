@@ -18,7 +18,7 @@ use super::created::created_response;
 use super::error::Error;
 use super::openapi::bodies::{Message, NewConversation, NewReset};
 use super::openapi::examples;
-use super::openapi::pages::{ConversationPage, RunPage};
+use super::openapi::pages::{ConversationPage, RunPage, ServerSentEvent};
 use super::openapi::refusals::{COMMON_CODES, JSON_BODY_CODES, NEW_WORK_CODES, refusals};
 use super::operations::underway;
 use super::paging::{ListPage, PageRequest};
@@ -26,7 +26,8 @@ use super::problems::Code;
 use super::query::QueryParameters;
 use super::request_body::{ReceivedRequest, RequestBody};
 use super::run_list::SERVICE_ID_HINT;
-use super::runs::{accepted, identifier, request};
+use super::runs::{identifier, request};
+use super::submission_answer::SubmissionAnswer;
 use super::{Api, body, caller};
 use crate::domain::access::AuthenticatedRequest;
 use crate::domain::conversations::{self, ConversationFilter, MessagePage, OpenConversation, OpenedConversation};
@@ -183,16 +184,32 @@ refusals!(
 
 /// Sends a message.
 ///
-/// It becomes a run that sees what was said in the same generation before. A conversation has one run at a time. Needs
-/// the scopes `conversations:write` and `runs:write`.
+/// It becomes a run that sees what was said in the same generation before. A conversation has one run at a time. `wait` and
+/// `Accept` are as of `POST /agent-endpoints/{endpoint_id}/runs`. Needs the scopes `conversations:write` and `runs:write`, and
+/// `runs:read` to wait or stream.
 #[utoipa::path(
     post,
     path = "/api/v1/conversations/{conversation_id}/messages",
     operation_id = "send_message",
     tag = "Conversations",
-    params(("conversation_id" = ConversationId, Path, description = "The conversation.")),
+    params(
+        ("conversation_id" = ConversationId, Path, description = "The conversation."),
+        ("wait" = Option<u32>, Query, minimum = 0, maximum = 60, description = "Seconds to wait for the run's end at most."),
+    ),
     request_body(content = Message, description = "What is said.", example = json!(examples::message())),
     responses(
+        (
+            status = 200,
+            description = "With `wait`: the run, which has ended. With `Accept: text/event-stream`: its stream.",
+            content(
+                (Run = "application/json", example = json!(examples::succeeded())),
+                (ServerSentEvent = "text/event-stream", example = json!(examples::server_sent_event())),
+            ),
+            headers(
+                ("Location" = String, description = "The path of the run."),
+                ("Idempotency-Replayed" = String, description = "`true`: the run was accepted before."),
+            ),
+        ),
         (
             status = 202,
             description = "The run is stored.",
@@ -210,17 +227,20 @@ pub(super) async fn say(
     State(api): State<Arc<Api>>,
     authenticated: AuthenticatedRequest,
     conversation_id: Result<Path<String>, PathRejection>,
+    RawQuery(query): RawQuery,
     ReceivedRequest { headers, body }: ReceivedRequest,
 ) -> Result<Response, Error> {
     api.admits()?;
     let caller = authenticated.authorise_work(&[Scope::ConversationsWrite, Scope::RunsWrite])?;
     let idempotency_key = caller::idempotency_key(&headers)?;
+    let answer = SubmissionAnswer::read(&api, &caller, query.as_deref(), &headers)?;
     let mut incoming = RequestBody::of(&api, &caller, &headers, body)?;
     let (submitted, expected_generation) = body::message(&mut incoming).await?;
     let conversation_id: ConversationId = identifier(conversation_id)?;
     // The service follows from the conversation.
     let request = request(EndpointId::from(uuid::Uuid::nil()), idempotency_key, submitted, &headers);
-    Ok(accepted(api.admission.say(&caller, conversation_id, expected_generation, request).await?))
+    let admitted = api.admission.say(&caller, conversation_id, expected_generation, request).await?;
+    Ok(answer.of(&api, &caller, admitted).await)
 }
 
 refusals!(MessagesRefusals = COMMON_CODES, &[Code::NotFound, Code::InvalidInput, Code::InvalidCursor]);

@@ -9,7 +9,11 @@ const IDEMPOTENCY_REPLAYED_HEADER: HeaderName = HeaderName::from_static("idempot
 
 /// Answers with a record whose address is `location`.
 pub(super) fn created_response(status: StatusCode, location: &str, record: impl Serialize, replayed: bool) -> Response {
-    let mut response = (status, Json(record)).into_response();
+    as_created((status, Json(record)).into_response(), location, replayed)
+}
+
+/// The same about an answer with another body.
+pub(super) fn as_created(mut response: Response, location: &str, replayed: bool) -> Response {
     let location = HeaderValue::from_str(location).expect("a path of letters, digits, slashes and underscores");
     response.headers_mut().insert(header::LOCATION, location);
     if replayed {

@@ -149,7 +149,7 @@ fn page(page: RunEventPage) -> Response {
 }
 
 /// The stream as it is sent, with a comment after each `heartbeat` of silence.
-fn stream(stream: EventStream, heartbeat: Duration) -> Response {
+pub(super) fn stream(stream: EventStream, heartbeat: Duration) -> Response {
     let pieces = unfold((stream, RETRY_FIELD), move |(mut stream, begin)| async move {
         let piece = match timeout(heartbeat, stream.next()).await {
             Ok(frame) => written(begin, stream.run_id(), &frame?),

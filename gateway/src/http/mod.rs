@@ -13,7 +13,7 @@
 //! | `caller` | the extractor that makes a `Caller` |
 //! | `request_body` `body` | JSON bodies: reading them within limits, and checking their content |
 //! | `query` `paging` `cursor` | parameters, pages of lists, and the positions where they end |
-//! | `created` | answers to requests that create something |
+//! | `created` `submission_answer` | answers to requests that create something, and to submissions: at once, with the end, or as a stream |
 //! | [`error`] | every refusal as a problem document |
 //! | [`openapi`] | the document of all calls, and its readable page |
 //! | [`problems`] | the closed list of problems, with a page for each |
@@ -66,6 +66,7 @@ mod runs;
 pub mod server;
 mod sources;
 mod stream_timeout;
+mod submission_answer;
 mod trial;
 mod unread_body;
 mod webhooks;

@@ -13,17 +13,18 @@ use deskgate_protocol::management::Scope;
 use deskgate_protocol::run::Run;
 use deskgate_protocol::{EndpointId, RunId};
 
-use super::created::created_response;
 use super::error::Error;
 use super::openapi::bodies::Submission;
 use super::openapi::examples;
+use super::openapi::pages::ServerSentEvent;
 use super::openapi::refusals::{COMMON_CODES, JSON_BODY_CODES, NEW_WORK_CODES, refusals};
 use super::problems::Code;
 use super::query::QueryParameters;
 use super::request_body::{ReceivedRequest, RequestBody};
+use super::submission_answer::SubmissionAnswer;
 use super::{Api, body, caller};
 use crate::domain::access::{AuthenticatedRequest, Caller};
-use crate::domain::admission::{AdmittedRun, RunRequest};
+use crate::domain::admission::RunRequest;
 use crate::domain::refusal::Refusal;
 use crate::domain::runs;
 
@@ -37,7 +38,9 @@ refusals!(
 /// Submits a run.
 ///
 /// 202 means that the run is stored durably, not that it succeeded: read it until its `phase` is `final`. A repetition
-/// under the same `Idempotency-Key` answers with the same run as it is now. Needs the scope `runs:write`.
+/// under the same `Idempotency-Key` answers with the same run as it is now. With `wait` the answer is held back until the run has
+/// ended, which is 200, or the time is over. If `Accept` names `text/event-stream`, the answer is the run's stream, as of
+/// `GET /runs/{run_id}/events`. Closing the connection cancels nothing. Needs the scope `runs:write`, and `runs:read` to wait or stream.
 #[utoipa::path(
     post,
     path = "/api/v1/agent-endpoints/{endpoint_id}/runs",
@@ -45,9 +48,22 @@ refusals!(
     tag = "Runs",
     params(
         ("endpoint_id" = EndpointId, Path, description = "The service, as the directory names it."),
+        ("wait" = Option<u32>, Query, minimum = 0, maximum = 60, description = "Seconds to wait for the run's end at most."),
     ),
     request_body(content = Submission, description = "What is to be done.", example = json!(examples::submission())),
     responses(
+        (
+            status = 200,
+            description = "With `wait`: the run, which has ended. With `Accept: text/event-stream`: its stream.",
+            content(
+                (Run = "application/json", example = json!(examples::succeeded())),
+                (ServerSentEvent = "text/event-stream", example = json!(examples::server_sent_event())),
+            ),
+            headers(
+                ("Location" = String, description = "The path of the run."),
+                ("Idempotency-Replayed" = String, description = "`true`: the run was accepted before."),
+            ),
+        ),
         (
             status = 202,
             description = "The run is stored.",
@@ -65,15 +81,18 @@ pub(super) async fn submit(
     State(api): State<Arc<Api>>,
     authenticated: AuthenticatedRequest,
     endpoint_id: Result<Path<String>, PathRejection>,
+    RawQuery(query): RawQuery,
     ReceivedRequest { headers, body }: ReceivedRequest,
 ) -> Result<Response, Error> {
     api.admits()?;
     let caller = authenticated.authorise_work(&[Scope::RunsWrite])?;
     let idempotency_key = caller::idempotency_key(&headers)?;
+    let answer = SubmissionAnswer::read(&api, &caller, query.as_deref(), &headers)?;
     let mut incoming = RequestBody::of(&api, &caller, &headers, body)?;
     let submitted = body::submission(&mut incoming).await?;
     let request = request(identifier(endpoint_id)?, idempotency_key, submitted, &headers);
-    Ok(accepted(api.admission.admit(&caller, request).await?))
+    let admitted = api.admission.admit(&caller, request).await?;
+    Ok(answer.of(&api, &caller, admitted).await)
 }
 
 /// A submission as the admission service takes it.
@@ -96,11 +115,6 @@ pub(super) fn request(
         max_duration_s: submitted.max_duration_s,
         traceparent: caller::traceparent(headers),
     }
-}
-
-/// The answer to a submission: 202 with the run's record and its address.
-pub(super) fn accepted(AdmittedRun { run, replayed }: AdmittedRun) -> Response {
-    created_response(StatusCode::ACCEPTED, &run.links.this, &run, replayed)
 }
 
 refusals!(ReadRefusals = COMMON_CODES, &[Code::NotFound, Code::RunPurged, Code::InvalidInput]);

@@ -23,6 +23,7 @@ mod idempotency;
 mod invitations;
 mod keys;
 mod lists;
+mod one_call;
 mod operations;
 mod ops;
 mod order;
