@@ -185,7 +185,7 @@ refusals!(
 /// Sends a message.
 ///
 /// It becomes a run that sees what was said in the same generation before. A conversation has one run at a time. `wait` and
-/// `Accept` are as of `POST /agent-endpoints/{endpoint_id}/runs`. Needs the scopes `conversations:write` and `runs:write`, and
+/// `Accept` do what they do when a run is submitted. Needs the scopes `conversations:write` and `runs:write`, and
 /// `runs:read` to wait or stream.
 #[utoipa::path(
     post,

@@ -39,8 +39,8 @@ refusals!(
 ///
 /// 202 means that the run is stored durably, not that it succeeded: read it until its `phase` is `final`. A repetition
 /// under the same `Idempotency-Key` answers with the same run as it is now. With `wait` the answer is held back until the run has
-/// ended, which is 200, or the time is over. If `Accept` names `text/event-stream`, the answer is the run's stream, as of
-/// `GET /runs/{run_id}/events`. Closing the connection cancels nothing. Needs the scope `runs:write`, and `runs:read` to wait or stream.
+/// ended, which is 200, or the time is over. If `Accept` names `text/event-stream`, the answer is the run's stream, as `GET`
+/// of its events gives it. Closing the connection cancels nothing. Needs the scope `runs:write`, and `runs:read` to wait or stream.
 #[utoipa::path(
     post,
     path = "/api/v1/agent-endpoints/{endpoint_id}/runs",
