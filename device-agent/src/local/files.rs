@@ -56,7 +56,7 @@ impl TypedRequest for UploadFile {
                 transfers.upload(ticket, app_id, &file).await.map_err(|error| reply(&name, error))
             };
             match tried.await {
-                // What had come begins again.
+                // It is sent again from its beginning.
                 Err(no) if no.code == ErrorReplyCode::CannotReach && tries.may_go_on(0).await => {}
                 done => return done,
             }
@@ -168,7 +168,9 @@ async fn granted(handler: &RequestHandler, asker: Requester) -> Result<(Transfer
 fn reply(name: &str, error: OwnTransferError) -> ErrorReply {
     let message = format!("{name:?}: {error}");
     match error {
-        OwnTransferError::Line(_) => ErrorReply { code: ErrorReplyCode::CannotReach, message },
+        OwnTransferError::Line(_) | OwnTransferError::NotNow(_) => {
+            ErrorReply { code: ErrorReplyCode::CannotReach, message }
+        }
         OwnTransferError::Refused(_) => refused(message),
         OwnTransferError::File(_) | OwnTransferError::OtherBytes => failed(message),
     }

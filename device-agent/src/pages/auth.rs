@@ -53,7 +53,7 @@ pub(super) struct Visitor {
     pub(super) token: String,
     /// The digest of its session.
     pub(super) session: Sha256Digest,
-    /// How many changes there were when it asked.
+    /// The number of the newest change when it asked.
     pub(super) changes: u64,
     /// The path below which it found the pages.
     mount: Mount,

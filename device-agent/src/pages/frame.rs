@@ -71,7 +71,7 @@ pub(super) struct Frame {
     pub(super) title: String,
     pub(super) section: Section,
     pub(super) token: String,
-    /// How many changes there were before it.
+    /// The number of the newest change before it was made.
     pub(super) changes: u64,
     /// `None` while the agent changes its connection.
     pub(super) status: Option<AgentStatus>,

@@ -65,7 +65,7 @@ pub(super) struct LiveUpdates {
     stop: CancellationToken,
 }
 
-/// The changes, numbered: a page knows how many there were before it was made, and misses none until its stream is there.
+/// The changes, numbered: a page has the number of the newest one before it was made, and misses none until its stream is there.
 #[derive(Clone)]
 struct Changes {
     sender: broadcast::Sender<Topic>,
@@ -105,7 +105,7 @@ impl LiveUpdates {
         self.changes.send(topic);
     }
 
-    /// How many changes there were, for a page that is about to be made.
+    /// The number of the newest change.
     pub(super) fn number(&self) -> u64 {
         self.changes.number.load(Ordering::SeqCst)
     }
@@ -241,7 +241,7 @@ impl GatewaySnapshot {
 /// The query of the stream.
 #[derive(Debug, Deserialize)]
 pub(super) struct StreamQuery {
-    /// How many changes there were when the page was made that follows them.
+    /// The number of the newest change when the page was made.
     #[serde(default)]
     after: u64,
 }

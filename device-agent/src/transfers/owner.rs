@@ -19,9 +19,12 @@ const MAX_TRIES: u32 = 4;
 /// Why a try of an owner's transfer failed.
 #[derive(Debug, thiserror::Error)]
 pub enum OwnTransferError {
-    /// The line broke, or the gateway cannot do it now. Another try, with another ticket, may do better.
+    /// The line broke. Another try, with another ticket, may do better.
     #[error("the line to the gateway broke: {0}")]
     Line(#[from] LinkError),
+    /// The gateway cannot do it now. Another try may do better.
+    #[error("the gateway cannot do it now: {0}")]
+    NotNow(String),
     /// The gateway refused it.
     #[error("the gateway refused it: {0}")]
     Refused(String),
@@ -148,7 +151,7 @@ impl Transfers {
 
 fn refusal(reply: TransferReply) -> OwnTransferError {
     match reply {
-        TransferReply::Refused { code, message } if code.is_passing() => LinkError::Lost(message).into(),
+        TransferReply::Refused { code, message } if code.is_passing() => OwnTransferError::NotNow(message),
         TransferReply::Refused { message, .. } => OwnTransferError::Refused(message),
         _ => LinkError::NotAGateway("it answered something else than was asked".to_owned()).into(),
     }

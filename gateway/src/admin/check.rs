@@ -264,9 +264,6 @@ async fn storage(config: &Config) -> Finding {
         Ok(StoragePlace::Folder(path)) if !path.exists() => {
             found(CheckStatus::Skip, format!("{} is made when the gateway starts", path.display()))
         }
-        Ok(StoragePlace::Folder(path)) => {
-            Finding::of(name, writable(&path), |()| path.display().to_string()).ending(Exit::CannotReach)
-        }
         Ok(place) => match place.open() {
             Err(error) => found(CheckStatus::Fail, error.to_string()),
             Ok(storage) => match storage.probe().await {

@@ -223,7 +223,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "limits.waits_per_application",
         "1000",
-        "Reads of one application that may wait for a change on this gateway.",
+        "Reads and submissions of one application that may wait on this gateway.",
     ),
     setting(
         "limits.bodies_per_key",

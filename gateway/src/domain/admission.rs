@@ -69,7 +69,7 @@ pub struct AdmissionService {
     pub(super) store: Store,
     admissions: Admissions,
     pub(super) waiting: WaitingRunCounts,
-    precedence: Precedence,
+    pub(super) precedence: Precedence,
 }
 
 impl AdmissionService {

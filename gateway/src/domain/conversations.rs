@@ -216,6 +216,7 @@ impl AdmissionService {
 
     /// Admits a message, whose data is checked by the schema of the version that is published at the moment of acceptance.
     pub(super) async fn admit_message(&self, mut message: Message, input: &Input) -> Result<MessageAdmission, Refusal> {
+        let _first = self.precedence.go_first();
         let mut said = self.store.admit_message(&message).await?;
         for _ in 1..MAX_VERSIONS_CHECKED {
             let MessageAdmission::Unchecked(unchecked) = said else { break };

@@ -76,13 +76,9 @@ pub struct EventStream {
     ended: bool,
     key: KeyWatch,
     draining: CancellationToken,
-    _place: StreamPlace,
+    _place: QuotaPermit<ApplicationId>,
     _counted: OpenGuard,
 }
-
-/// A place among the open streams of an application, for as long as this is held.
-#[derive(Debug)]
-pub struct StreamPlace(#[expect(dead_code, reason = "it is held")] QuotaPermit<ApplicationId>);
 
 /// A permit for a read that may wait, for as long as this is held.
 #[derive(Debug)]
@@ -134,15 +130,6 @@ impl EventStreams {
         Ok(WaitPermit { key: self.vigil.watch(caller), _place: place })
     }
 
-    /// A place for a stream of this caller, before its run is there.
-    ///
-    /// # Errors
-    /// [`Refusal::TooManyStreams`]: the application has as many streams open here as it may.
-    pub fn place(&self, caller: &Caller) -> Result<StreamPlace, Refusal> {
-        let place = self.places.acquire(caller.app_id());
-        place.map(StreamPlace).ok_or(Refusal::TooManyStreams { limit: self.places.limit() })
-    }
-
     /// Opens a stream on a run of this caller, behind the event `after`. `None`: the run has ended, and nothing follows.
     ///
     /// # Errors
@@ -152,37 +139,14 @@ impl EventStreams {
     /// [`Refusal::Draining`]: the gateway no longer feeds streams. [`Refusal::StoreUnavailable`] or
     /// [`Refusal::Internal`]: the database does not answer, or refuses the statement.
     pub async fn open(&self, caller: &Caller, run_id: RunId, after: u64) -> Result<Option<EventStream>, Refusal> {
-        self.open_with(|| self.place(caller), caller, run_id, after).await
-    }
-
-    /// The same at a place that was taken before.
-    ///
-    /// # Errors
-    /// As of [`Self::open`], but [`Refusal::TooManyStreams`].
-    pub async fn open_at(
-        &self,
-        place: StreamPlace,
-        caller: &Caller,
-        run_id: RunId,
-        after: u64,
-    ) -> Result<Option<EventStream>, Refusal> {
-        self.open_with(|| Ok(place), caller, run_id, after).await
-    }
-
-    async fn open_with(
-        &self,
-        place: impl FnOnce() -> Result<StreamPlace, Refusal>,
-        caller: &Caller,
-        run_id: RunId,
-        after: u64,
-    ) -> Result<Option<EventStream>, Refusal> {
         let key = self.vigil.watch(caller);
         let run = self.run(caller, run_id, after).await?;
         let is_final = run.phase == Phase::Final;
         if is_final && after == run.last_sequence {
             return Ok(None);
         }
-        let place = place()?;
+        let place = self.places.acquire(caller.app_id());
+        let place = place.ok_or(Refusal::TooManyStreams { limit: self.places.limit() })?;
         let (last_sequence, seen) =
             (run.last_sequence, (run.state, run.state_reason.as_ref().map(|reason| reason.code)));
         let mut stream = EventStream {

@@ -83,8 +83,8 @@ impl FileService {
     /// [`Refusal::InvalidFileName`], [`Refusal::InvalidMediaType`]: the name or the media type cannot be used.
     /// [`Refusal::FileTooLarge`]: so many bytes are too many. [`Refusal::TooManyUploads`]: too many of the key's are under
     /// way. [`Refusal::StorageFull`]: the application has no room left. [`Refusal::RateLimited`]: the key made too many
-    /// requests. [`Refusal::StoreUnavailable`] or [`Refusal::Internal`]: the database does not answer, or refuses the
-    /// statement.
+    /// requests. [`Refusal::StorageUnavailable`]: no bytes can be kept now. [`Refusal::StoreUnavailable`] or
+    /// [`Refusal::Internal`]: the database does not answer, or refuses the statement.
     pub async fn begin(&self, caller: &Caller, request: UploadRequest) -> Result<Upload, Refusal> {
         let request = checked(request)?;
         if !caller.is_within_rate() {

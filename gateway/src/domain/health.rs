@@ -100,7 +100,7 @@ impl HealthCode {
     /// The problems that may cause this one and hide it.
     pub const fn follows(self) -> &'static [Self] {
         match self {
-            Self::StoreUnavailable | Self::StorageUnavailable => &[Self::DiskFull],
+            Self::StoreUnavailable => &[Self::DiskFull],
             Self::QueueStalled => &[Self::StoreUnavailable, Self::DiskFull],
             Self::NoDevice => &[Self::DeviceIncompatible],
             Self::QueueOld => &[Self::QueueStalled],
@@ -281,7 +281,7 @@ impl HealthSnapshot {
     }
 
     fn storage(&self) -> Option<GatewayProblem> {
-        let next = "Nothing else is concerned. What is asked of the folder or bucket: deskgate-gateway check";
+        let next = "Runs without files go on. Try the folder or the bucket by: deskgate-gateway check";
         let why = self.storage.as_ref()?;
         Some(GatewayProblem::new(HealthCode::StorageUnavailable, format!("Files are refused: {why}."), next))
     }

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use deskgate_protocol::RunId;
-use deskgate_protocol::run::{Phase, Run, RunState, StateReasonCode};
-use tokio::time::Instant;
+use deskgate_protocol::run::{Run, RunState, StateReasonCode};
 
 use super::access::Caller;
 use super::refusal::Refusal;
@@ -113,12 +112,16 @@ pub async fn read(store: &Store, caller: &Caller, run_id: RunId, wait: Duration)
 /// # Errors
 /// As of [`read`].
 pub async fn read_end(store: &Store, caller: &Caller, run_id: RunId, wait: Duration) -> Result<Run, Refusal> {
-    let until = Instant::now() + wait;
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        let run = read(store, caller, run_id, left).await?;
-        if run.phase == Phase::Final || left.is_zero() {
-            return Ok(run);
+    let mut watcher = store.notifier().watch(Topic::Run(run_id));
+    let end = async {
+        // A run that is not there any more has ended, too.
+        while store.run_mark(run_id).await?.is_some_and(|(state, ..)| !state.successors().is_empty()) {
+            let _ = tokio::time::timeout(RUN_POLL_INTERVAL, watcher.changed()).await;
         }
+        Ok::<_, Refusal>(())
+    };
+    if let Ok(Err(error)) = tokio::time::timeout(wait, end).await {
+        return Err(error);
     }
+    find(store, caller, run_id).await.map(visible_run)
 }

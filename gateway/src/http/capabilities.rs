@@ -65,7 +65,7 @@ struct Limits {
     waiting_runs_per_application: u32,
     /// Event streams of one application that may be open on this gateway.
     streams_per_application: usize,
-    /// Reads with `wait` of one application that may wait on this gateway.
+    /// Reads and submissions with `wait` of one application that may wait on this gateway.
     waits_per_application: usize,
     /// Requests with a body of one key that may be under way on this gateway at once.
     bodies_per_key: usize,

@@ -233,9 +233,10 @@ pub(super) async fn say(
     api.admits()?;
     let caller = authenticated.authorise_work(&[Scope::ConversationsWrite, Scope::RunsWrite])?;
     let idempotency_key = caller::idempotency_key(&headers)?;
-    let answer = SubmissionAnswer::read(&api, &caller, query.as_deref(), &headers)?;
+    let answer = SubmissionAnswer::read(&caller, query.as_deref(), &headers)?;
     let mut incoming = RequestBody::of(&api, &caller, &headers, body)?;
     let (submitted, expected_generation) = body::message(&mut incoming).await?;
+    drop(incoming);
     let conversation_id: ConversationId = identifier(conversation_id)?;
     // The service follows from the conversation.
     let request = request(EndpointId::from(uuid::Uuid::nil()), idempotency_key, submitted, &headers);

@@ -73,7 +73,7 @@ mod webhooks;
 mod write_timeout;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
@@ -101,6 +101,7 @@ use crate::metrics::Metrics;
 use crate::store::Store;
 use connection_service::OverLimit;
 use error::Error;
+use submission_answer::HeldBack;
 
 /// What the handlers need.
 pub struct Api {
@@ -210,12 +211,14 @@ async fn envelope(State(meters): State<Metrics>, mut request: Request, next: Nex
         }
     };
     error::complete(&mut response, &id);
+    let held_back = response.extensions().get::<HeldBack>().map_or(Duration::ZERO, |held| held.0);
     let headers = response.headers_mut();
     left.write(headers);
     write_common_headers(headers, id);
     let response = compression::compress(response, wants_gzip).await;
     let route = route.as_ref().map_or("none", MatchedPath::as_str);
-    meters.request(route, method.as_str(), response.status().as_u16(), began.elapsed());
+    let took = began.elapsed().saturating_sub(held_back);
+    meters.request(route, method.as_str(), response.status().as_u16(), took);
     response
 }
 

@@ -87,9 +87,11 @@ pub(super) async fn submit(
     api.admits()?;
     let caller = authenticated.authorise_work(&[Scope::RunsWrite])?;
     let idempotency_key = caller::idempotency_key(&headers)?;
-    let answer = SubmissionAnswer::read(&api, &caller, query.as_deref(), &headers)?;
+    let answer = SubmissionAnswer::read(&caller, query.as_deref(), &headers)?;
     let mut incoming = RequestBody::of(&api, &caller, &headers, body)?;
     let submitted = body::submission(&mut incoming).await?;
+    // Its place among the bodies of the key is free while the answer waits.
+    drop(incoming);
     let request = request(identifier(endpoint_id)?, idempotency_key, submitted, &headers);
     let admitted = api.admission.admit(&caller, request).await?;
     Ok(answer.of(&api, &caller, admitted).await)

@@ -1,9 +1,9 @@
 //! How a submission is answered: at once with 202, with the end of its run, or with the run's stream.
 //!
-//! What the caller asks for is checked, and its place taken, before the run is admitted. From the admission on nothing is refused: if
-//! the end or the stream cannot be had, the answer is the 202 that says what is true.
+//! Once a run is admitted nothing is refused any more, and a repetition always finds its run: if the end or the stream cannot be
+//! had, the answer is 202 with the record as it was read last.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
@@ -19,35 +19,36 @@ use super::query::QueryParameters;
 use super::runs::MAX_WAIT_S;
 use crate::domain::access::Caller;
 use crate::domain::admission::AdmittedRun;
-use crate::domain::events::{StreamPlace, WaitPermit};
 use crate::domain::runs;
+
+/// How long an answer was held back because its caller wanted it so: no time that the gateway took.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HeldBack(pub(super) Duration);
 
 /// What the caller of a submission asks for.
 pub(super) enum SubmissionAnswer {
     /// The record as it is at the commit.
     AtOnce,
     /// The record of the run that has ended, if it ends in time.
-    End(Duration, WaitPermit),
+    End(Duration),
     /// The stream of its events.
-    Stream(StreamPlace),
+    Stream,
 }
 
 impl SubmissionAnswer {
     /// Reads it from a request.
     ///
     /// # Errors
-    /// The query is invalid; the key may not read runs; or the application has no place left to wait or stream.
-    pub(super) fn read(api: &Api, caller: &Caller, query: Option<&str>, headers: &HeaderMap) -> Result<Self, Error> {
+    /// The query is invalid, or the key may not read runs.
+    pub(super) fn read(caller: &Caller, query: Option<&str>, headers: &HeaderMap) -> Result<Self, Error> {
         let wait_s = QueryParameters::read(query, &["wait"])?.number("wait", 0..=MAX_WAIT_S, 0)?;
-        let streams = accept::form(headers) == Some(EventFormat::Stream);
-        if !streams && wait_s == 0 {
-            return Ok(Self::AtOnce);
-        }
+        let answer = match accept::form(headers) {
+            Some(EventFormat::Stream) => Self::Stream,
+            _ if wait_s > 0 => Self::End(Duration::from_secs(wait_s.into())),
+            _ => return Ok(Self::AtOnce),
+        };
         caller.needs(Scope::RunsRead)?;
-        Ok(match streams {
-            true => Self::Stream(api.streams.place(caller)?),
-            false => Self::End(Duration::from_secs(wait_s.into()), api.streams.wait(caller)?),
-        })
+        Ok(answer)
     }
 
     /// The answer for a run that was admitted.
@@ -56,11 +57,15 @@ impl SubmissionAnswer {
         let told = |status, run: &Run| created_response(status, &run.links.this, run, replayed);
         match self {
             Self::AtOnce => told(StatusCode::ACCEPTED, &run),
-            Self::End(time, permit) => match ended(api, caller, &run, time, permit).await.unwrap_or(run) {
-                run if run.phase == Phase::Final => told(StatusCode::OK, &run),
-                run => told(StatusCode::ACCEPTED, &run),
-            },
-            Self::Stream(place) => match api.streams.open_at(place, caller, run.run_id, 0).await {
+            Self::End(time) => {
+                let began = Instant::now();
+                let run = ended(api, caller, &run, time).await.unwrap_or(run);
+                let status = if run.phase == Phase::Final { StatusCode::OK } else { StatusCode::ACCEPTED };
+                let mut response = told(status, &run);
+                response.extensions_mut().insert(HeldBack(began.elapsed()));
+                response
+            }
+            Self::Stream => match api.streams.open(caller, run.run_id, 0).await {
                 Ok(Some(stream)) => {
                     as_created(events::stream(stream, api.listener.heartbeat), &run.links.this, replayed)
                 }
@@ -70,8 +75,9 @@ impl SubmissionAnswer {
     }
 }
 
-/// The run once it has ended or the time is over; `None`: it cannot be told any more.
-async fn ended(api: &Api, caller: &Caller, run: &Run, time: Duration, permit: WaitPermit) -> Option<Run> {
+/// The run once it has ended or the time is over; `None`: nobody may or can wait.
+async fn ended(api: &Api, caller: &Caller, run: &Run, time: Duration) -> Option<Run> {
+    let permit = api.streams.wait(caller).ok()?;
     tokio::select! {
         run = runs::read_end(&api.store, caller, run.run_id, time) => run.ok(),
         _ = permit.ended() => None,

@@ -115,13 +115,24 @@ pub struct ObjectStorage {
     /// The folder, if it is one.
     folder: Option<PathBuf>,
     precedence: Precedence,
-    /// Why bytes could not be kept when that was last tried.
-    trouble: Arc<Mutex<Option<String>>>,
+    /// What the last tries whether bytes can be kept have shown.
+    trouble: Arc<Mutex<Trouble>>,
+    /// The name of the object of tries: one for each opened place, so that at most one is left by a program that is killed.
+    probe_name: Arc<str>,
+}
+
+/// Tries in a row that failed, and why the last one did.
+#[derive(Debug, Default)]
+struct Trouble {
+    tries: u32,
+    why: String,
 }
 
 impl ObjectStorage {
     fn new(store: Arc<dyn ObjectStore>, root: Path, place: String, folder: Option<PathBuf>) -> Self {
-        Self { store, root, place, folder, precedence: Precedence::default(), trouble: Arc::default() }
+        let probe_name = format!("probe-{}", Uuid::now_v7().simple()).into();
+        let (precedence, trouble) = (Precedence::default(), Arc::default());
+        Self { store, root, place, folder, precedence, trouble, probe_name }
     }
 
     /// For people: the folder, or the bucket.
@@ -164,7 +175,8 @@ impl ObjectStorage {
     /// A chunk is missing, or the place does not answer.
     pub async fn resume(&self, object_id: Uuid, chunks: u64) -> Result<ObjectWriter, StorageError> {
         let mut writer = self.write(object_id);
-        let mut stored = self.read(object_id, chunks * CHUNK_BYTES as u64, 0);
+        // Without pauses: the device waits for it.
+        let mut stored = self.read_at_once(object_id, chunks * CHUNK_BYTES as u64, 0);
         while let Some(bytes) = stored.try_next().await? {
             writer.note_stored(&bytes);
         }
@@ -192,8 +204,20 @@ impl ObjectStorage {
         Ok(())
     }
 
-    /// The bytes of an object of `size` bytes, from a place on.
+    /// The bytes of an object of `size` bytes, from a place on. They pause while a submission is under way.
     pub fn read(&self, object_id: Uuid, size: u64, from: u64) -> BoxStream<'static, Result<Bytes, StorageError>> {
+        let precedence = self.precedence.clone();
+        let paced = self.read_at_once(object_id, size, from).and_then(move |piece| {
+            let precedence = precedence.clone();
+            async move {
+                precedence.pass(piece.len()).await;
+                Ok(piece)
+            }
+        });
+        paced.boxed()
+    }
+
+    fn read_at_once(&self, object_id: Uuid, size: u64, from: u64) -> BoxStream<'static, Result<Bytes, StorageError>> {
         const CHUNK: u64 = CHUNK_BYTES as u64;
         let storage = self.clone();
         let first = from / CHUNK;
@@ -214,15 +238,7 @@ impl ObjectStorage {
                 Ok(pieces(found))
             }
         });
-        let precedence = self.precedence.clone();
-        let paced = read.try_flatten().and_then(move |piece| {
-            let precedence = precedence.clone();
-            async move {
-                precedence.pass(piece.len()).await;
-                Ok(piece)
-            }
-        });
-        paced.boxed()
+        read.try_flatten().boxed()
     }
 
     /// The same once its beginning is read: so what is not there shows before anything is said of it.
@@ -264,9 +280,10 @@ impl ObjectStorage {
         Ok(())
     }
 
-    /// Why bytes cannot be kept, as far as is known.
+    /// Why bytes cannot be kept, once two tries in a row have failed: one may have met a slow moment.
     pub fn trouble(&self) -> Option<String> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        (trouble.tries > 1).then(|| trouble.why.clone())
     }
 
     /// Tries whether bytes can be kept, read and deleted, with an object of its own. The result is what [`Self::trouble`] tells.
@@ -278,20 +295,22 @@ impl ObjectStorage {
             Ok(tried) => tried,
             Err(_) => Err(StorageError::Unavailable(format!("no answer for {} s", PROBE_TIMEOUT.as_secs()))),
         };
-        let trouble = tried.as_ref().err().map(ToString::to_string);
-        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        *trouble = match &tried {
+            Ok(()) => Trouble::default(),
+            Err(error) => Trouble { tries: trouble.tries + 1, why: error.to_string() },
+        };
         tried
     }
 
     async fn try_out(&self) -> Result<(), StorageError> {
         // No object of a file, so nobody takes it for one.
-        let name = format!("probe-{}", Uuid::now_v7().simple());
-        let key = Path::from_iter(self.root.parts().chain([name.into()]));
+        let key = Path::from_iter(self.root.parts().chain([self.probe_name.as_ref().into()]));
         let bytes = Bytes::from_static(b"deskgate");
         self.store.put(&key, bytes.clone().into()).await?;
-        let read = self.store.get(&key).await?.bytes().await?;
+        let read = async { self.store.get(&key).await?.bytes().await }.await;
         self.store.delete(&key).await?;
-        if read != bytes {
+        if read? != bytes {
             return Err(StorageError::Unavailable("what was read is not what was written".to_owned()));
         }
         Ok(())

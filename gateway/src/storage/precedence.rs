@@ -3,8 +3,8 @@
 //! A file on its way takes a processor and more, and whoever submits a run meanwhile would wait for it. So bytes pause while a
 //! submission is under way. They never stop: each pause lets [`STEP_BYTES`] through.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::thread::available_parallelism;
 use std::time::Duration;
 
@@ -14,7 +14,11 @@ use tokio::time::sleep;
 /// Bytes that pass between two pauses.
 const STEP_BYTES: usize = 256 * 1024;
 /// Milliseconds of a pause on one processor; on more it is shorter.
-const PAUSE_MS: u64 = 32;
+const ONE_PROCESSOR_PAUSE_MS: u64 = 32;
+static PAUSE: LazyLock<Duration> = LazyLock::new(|| {
+    let processors = available_parallelism().map_or(1, |count| count.get() as u64);
+    Duration::from_millis((ONE_PROCESSOR_PAUSE_MS / processors).max(1))
+});
 
 /// Lets submissions go before bytes. Clones are the same.
 #[derive(Clone, Debug, Default)]
@@ -46,16 +50,15 @@ impl Precedence {
     pub(super) async fn pass(&self, bytes: usize) {
         let before = self.0.bytes.fetch_add(bytes, Ordering::Relaxed);
         let is_step = before / STEP_BYTES != before.wrapping_add(bytes) / STEP_BYTES;
-        if is_step && self.0.first.load(Ordering::Relaxed) > 0 {
+        let somebody_is_first = || self.0.first.load(Ordering::Relaxed) > 0;
+        if is_step && somebody_is_first() {
             let _turn = self.0.turn.lock().await;
-            sleep(pause()).await;
+            // Nobody may be, once others have paused.
+            if somebody_is_first() {
+                sleep(*PAUSE).await;
+            }
         }
     }
-}
-
-fn pause() -> Duration {
-    let processors = available_parallelism().map_or(1, |count| count.get() as u64);
-    Duration::from_millis((PAUSE_MS / processors).max(1))
 }
 
 impl Drop for GoesFirst {
@@ -81,7 +84,7 @@ mod tests {
         let passing: Vec<_> =
             (0..8).map(|_| precedence.clone()).map(|all| async move { all.pass(STEP_BYTES).await }).collect();
         futures_util::future::join_all(passing).await;
-        assert!(began.elapsed() >= pause() * 8, "many pass no faster than one");
+        assert!(began.elapsed() >= *PAUSE * 8, "many pass no faster than one");
         drop(first);
         assert!(precedence.pass(STEP_BYTES).now_or_never().is_some());
     }

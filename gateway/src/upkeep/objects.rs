@@ -1,6 +1,7 @@
 //! Deletes the bytes of files and artifacts that nothing needs any more.
 //!
-//! It has rounds of its own: a bucket that answers slowly must not keep the other passes waiting.
+//! It has rounds of its own: a bucket that answers slowly must not keep the other passes waiting. [`watch`] tries now and then
+//! whether bytes can be kept at all.
 
 use std::time::Duration;
 

@@ -99,13 +99,12 @@ async fn who_accepts_a_stream_follows_the_run_from_its_record_on() {
 
 #[tokio::test]
 async fn what_cannot_be_answered_so_is_refused_before_anything_is_accepted() {
-    let limits = CallerLimits { streams_per_application: 1, waits_per_application: 1, ..patient() };
-    let gateway = TestGateway::with(limits).await;
+    let gateway = TestGateway::new().await;
     let blind = gateway.device.restricted_key(|key| key.scopes = vec![Scope::RunsWrite]).await;
-    let streaming = || gateway.submission("one").header("Accept", "text/event-stream");
+    let streaming = gateway.submission("one").header("Accept", "text/event-stream");
     for (request, status, code) in [
         (asking(&gateway, "one", "wait=1").key(&blind.text), 403, "insufficient_scope"),
-        (streaming().key(&blind.text), 403, "insufficient_scope"),
+        (streaming.key(&blind.text), 403, "insufficient_scope"),
         (asking(&gateway, "one", "wait=61"), 422, "invalid_input"),
         (asking(&gateway, "one", "wait=x"), 422, "invalid_input"),
         (asking(&gateway, "one", "waits=1"), 422, "invalid_input"),
@@ -116,12 +115,22 @@ async fn what_cannot_be_answered_so_is_refused_before_anything_is_accepted() {
     assert_eq!(runs(&gateway).await, 0);
     assert_eq!(asking(&gateway, "blind", "wait=0").key(&blind.text).send().await.status, 202);
 
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn without_a_place_to_wait_the_answer_is_202_at_once_and_other_bodies_are_taken_meanwhile() {
+    let limits = CallerLimits { streams_per_application: 1, waits_per_application: 1, bodies_per_key: 1, ..patient() };
+    let gateway = TestGateway::with(limits).await;
     let first = waiting(&gateway, asking(&gateway, "first", "wait=60")).await;
-    let refused = asking(&gateway, "one", "wait=1").send().await;
-    assert_eq!((refused.status, refused.code().as_str()), (429, "rate_limited"), "{refused:?}");
-    let open = EventStreamReader::open(gateway.submission("first")).await;
-    assert_eq!(streaming().send().await.code(), "rate_limited");
-    assert_eq!(runs(&gateway).await, 2, "the first one, and the blind one");
+    let second = asking(&gateway, "second", "wait=60").send().await;
+    assert_eq!((second.status, &second.json()["phase"]), (202, &json!("accepted")), "{second:?}");
+    let streaming = || gateway.submission("first").header("Accept", "text/event-stream");
+    let open = EventStreamReader::open(streaming()).await;
+    let answer = streaming().send().await;
+    assert_eq!((answer.status, answer.header("content-type")), (202, Some("application/json")), "{answer:?}");
+    assert_eq!(answer.header("idempotency-replayed"), Some("true"), "a repetition finds its run");
+    assert_eq!(runs(&gateway).await, 2);
     drop(open);
     first.abort();
     gateway.stop().await;

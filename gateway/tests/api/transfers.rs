@@ -229,6 +229,8 @@ async fn a_store_in_trouble_refuses_files_at_once_and_is_a_problem_until_it_is_w
     std::fs::remove_dir_all(&objects).expect("removed");
     std::fs::write(&objects, "in the way").expect("written");
     storage.probe().await.expect_err("nothing can be kept");
+    assert_eq!(problems().await, [], "once may be a slow moment");
+    storage.probe().await.expect_err("nothing can be kept");
     let problem = problems().await.pop().expect("one");
     assert_eq!((problem.code, problem.severity), (HealthCode::StorageUnavailable, Severity::Fail));
     assert!(problem.text.contains("objects"), "{}", problem.text);
