@@ -269,7 +269,12 @@ async fn storage(config: &Config) -> Finding {
             Ok(storage) => match storage.probe().await {
                 Ok(()) => found(CheckStatus::Pass, format!("{} keeps, gives and deletes them", storage.place())),
                 Err(error) => {
-                    let next = "Are the service's credentials in the environment of this command too?";
+                    let next = match place {
+                        StoragePlace::Folder(_) => "The gateway must be able to write there",
+                        StoragePlace::Bucket(_) => {
+                            "Are the service's credentials in the environment of this command too?"
+                        }
+                    };
                     found(CheckStatus::Fail, format!("{}: {error}. {next}", storage.place()))
                 }
             },
