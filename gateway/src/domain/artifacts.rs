@@ -2,28 +2,33 @@
 
 use bytes::Bytes;
 use deskgate_protocol::file::{Artifact, ArtifactState};
-use deskgate_protocol::{ArtifactId, RunId};
+use deskgate_protocol::{ApplicationId, ArtifactId, RunId};
 use futures_util::future::ready;
 use futures_util::stream::BoxStream;
 use futures_util::{StreamExt, TryStreamExt};
 
 use super::access::Caller;
+use super::quota::Quota;
 use super::refusal::Refusal;
 use super::runs::find;
 use crate::storage::{ObjectStorage, StorageError};
 use crate::store::Store;
+
+/// Downloads of one application that may be under way at once on one gateway: those of others and of devices have room beside them.
+const MAX_DOWNLOADS_PER_APPLICATION: usize = 64;
 
 /// Reads artifacts.
 #[derive(Clone)]
 pub struct ArtifactService {
     store: Store,
     storage: ObjectStorage,
+    downloads: Quota<ApplicationId>,
 }
 
 impl ArtifactService {
     /// Reads bytes from `storage`.
     pub fn new(store: Store, storage: ObjectStorage) -> Self {
-        Self { store, storage }
+        Self { store, storage, downloads: Quota::new(MAX_DOWNLOADS_PER_APPLICATION) }
     }
 
     /// An artifact of a run of this caller.
@@ -46,12 +51,16 @@ impl ArtifactService {
     ///
     /// # Errors
     /// [`Refusal::ArtifactMissing`]: its bytes are not there any more. [`Refusal::StorageUnavailable`]: they cannot be read now.
+    /// [`Refusal::TooManyDownloads`]: as many of the application are under way as may be.
     pub async fn read(
         &self,
+        caller: &Caller,
         artifact: &Artifact,
         first: u64,
         length: u64,
     ) -> Result<BoxStream<'static, Result<Bytes, StorageError>>, Refusal> {
+        let permit = self.downloads.acquire(caller.app_id());
+        let permit = permit.ok_or(Refusal::TooManyDownloads { limit: self.downloads.limit() })?;
         let opened = self.storage.open(artifact.artifact_id.uuid(), artifact.size, first).await;
         let bytes = opened.map_err(|error| {
             let is_missing = matches!(error, StorageError::Missing(_));
@@ -60,6 +69,7 @@ impl ArtifactService {
         })?;
         let mut left = length;
         let part = bytes.try_filter_map(move |mut piece| {
+            let _held = &permit;
             piece.truncate(usize::try_from(left).unwrap_or(usize::MAX));
             left -= piece.len() as u64;
             ready(Ok((!piece.is_empty()).then_some(piece)))

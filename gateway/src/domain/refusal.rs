@@ -103,6 +103,12 @@ pub enum Refusal {
         /// How many may be open.
         limit: usize,
     },
+    /// Too many downloads are under way.
+    #[error("The application already has {limit} downloads under way here. Try again when some have ended.")]
+    TooManyDownloads {
+        /// How many may be.
+        limit: usize,
+    },
     /// Too many reads wait.
     #[error(
         "The application already has {limit} reads waiting for a change here. Read without \"wait\", or try again."

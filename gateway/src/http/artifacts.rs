@@ -94,7 +94,7 @@ pub(super) async fn download(
     };
     let body = match method {
         Method::HEAD => Body::empty(),
-        _ => Body::from_stream(api.artifacts.read(&artifact, first, length).await?),
+        _ => Body::from_stream(api.artifacts.read(&caller, &artifact, first, length).await?),
     };
     let mut response = (status, body).into_response();
     let answer = response.headers_mut();

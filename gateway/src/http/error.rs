@@ -235,7 +235,7 @@ impl From<Refusal> for Error {
             Refusal::QueueFull { .. } => new(Code::QueueFull),
             Refusal::TooManyFailures | Refusal::TooManyWaits { .. } => new(Code::RateLimited),
             Refusal::TooManyBodies => new(Code::RateLimited),
-            Refusal::TooManyStreams { .. } => new(Code::RateLimited),
+            Refusal::TooManyStreams { .. } | Refusal::TooManyDownloads { .. } => new(Code::RateLimited),
             Refusal::InvalidCursor => new(Code::InvalidCursor),
             Refusal::Invalid(flaws) => new(Code::InvalidInput).with("errors", errors(&flaws)),
             Refusal::SchemaUnsupported(flaw) => new(Code::SchemaUnsupported).with("errors", errors(&[flaw])),

@@ -6,6 +6,7 @@ use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::files::some_bytes;
 use crate::text;
 
 fn sha256(bytes: &[u8]) -> String {
@@ -265,4 +266,28 @@ async fn an_artifact_that_cannot_be_brought_is_listed_as_missing_and_the_run_has
     let problem: Value = serde_json::from_slice(&body).expect("a problem");
     assert_eq!((status, text(&problem, "/code")), (410, "artifact_missing"));
     is_tidy(&device).await;
+}
+
+#[tokio::test]
+async fn an_application_downloads_so_many_at_once_and_another_when_one_has_ended() {
+    let (device, folder) = (TestDevice::built_in().await, Folder::new());
+    let report = some_bytes(16 << 20, 5);
+    std::fs::write(folder.path().join("report.bin"), &report).expect("written");
+    let model = delivering(&folder, "hands", &[json!({ "file_path": "report.bin" })]);
+    let tools = ["--model", &model, "--tools", "Deliver", "--allow", "Deliver"];
+    let backend = device.publish_here("shop", &folder, &tools).await;
+    let run = backend.run_body(&json!({ "input": { "text": "Report." } })).await;
+    let (run_id, artifact) = (text(&run, "/run_id"), &run["artifacts"][0]);
+    let path = format!("/runs/{run_id}/artifacts/{}", text(artifact, "/artifact_id"));
+    // Nobody reads them, and no buffer takes them whole.
+    let mut open = Vec::new();
+    for _ in 0..64 {
+        let answer = backend.request(Method::GET, &path).send().await.expect("answered");
+        assert_eq!(answer.status().as_u16(), 200);
+        open.push(answer);
+    }
+    let refused = backend.send(backend.request(Method::GET, &path)).await.expect("answered");
+    assert_eq!((refused.status.as_u16(), text(&refused.body, "/code")), (429, "rate_limited"));
+    assert_eq!(open.pop().expect("one").bytes().await.expect("whole"), report);
+    assert!(download(&backend, run_id, artifact, &[]).await.2 == report);
 }
