@@ -1,7 +1,7 @@
 //! Who goes first: submissions, and then the bytes of files.
 //!
 //! A file on its way takes a processor and more, and whoever submits a run meanwhile would wait for it. So bytes pause while a
-//! submission is under way. They never stop: each pause lets [`STEP_BYTES`] through.
+//! submission is under way. They never stop: each pause lets `STEP_BYTES` through.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
