@@ -317,7 +317,7 @@ showRequest(document);
 addEventListener("hashchange", () => showRequest(document)?.focus());
 
 // One stream for the whole tab.
-if (document.body.dataset.liveAfter) {
+if ("liveAfter" in document.body.dataset) {
   let wanted = new Set();
   let timer = null;
   let lost = null;
@@ -346,7 +346,8 @@ if (document.body.dataset.liveAfter) {
     say("Signed out");
   };
   const connect = () => {
-    const stream = new EventSource(ours(`live?after=${document.body.dataset.liveAfter}`));
+    const { liveAfter } = document.body.dataset;
+    const stream = new EventSource(ours(liveAfter ? `live?after=${liveAfter}` : "live"));
     stream.addEventListener("hello", ({ data }) => {
       const again = lost !== null;
       lost = null;

@@ -53,8 +53,8 @@ pub(super) struct Visitor {
     pub(super) token: String,
     /// The digest of its session.
     pub(super) session: Sha256Digest,
-    /// The number of the newest change when it asked.
-    pub(super) changes: u64,
+    /// The number of the newest change when it asked for a page; an answer to a form cannot be had again.
+    pub(super) changes: Option<u64>,
     /// The path below which it found the pages.
     mount: Mount,
 }
@@ -134,7 +134,9 @@ async fn admit(pages: &Pages, request: Request, mount: Option<Mount>) -> Result<
         Some(mount) => {
             let value = cookie(request.headers(), &pages.cookie()).map(str::to_owned);
             let is_persons = is_persons(&request);
-            Some(session(pages, value, is_persons, mount).await?)
+            let changes = safe.then(|| pages.live().number());
+            let (value, visitor) = session(pages, value, is_persons, mount).await?;
+            Some((value, Visitor { changes, ..visitor }))
         }
     };
     let (value, visitor) = session.unzip();
@@ -167,7 +169,7 @@ async fn session(
     let value = value.ok_or(RejectReason::SignIn { ended: false })?;
     match pages.sessions().judge(&value, is_persons).await {
         SessionState::Active(session) => {
-            let visitor = Visitor { token: form_token(&value), session, changes: pages.live().number(), mount };
+            let visitor = Visitor { token: form_token(&value), session, changes: None, mount };
             Ok((value, visitor))
         }
         state => Err(RejectReason::SignIn { ended: state == SessionState::Ended }),

@@ -71,8 +71,8 @@ pub(super) struct Frame {
     pub(super) title: String,
     pub(super) section: Section,
     pub(super) token: String,
-    /// The number of the newest change before it was made.
-    pub(super) changes: u64,
+    /// The number of the newest change before it was made, if it can be had again.
+    pub(super) changes: Option<u64>,
     /// `None` while the agent changes its connection.
     pub(super) status: Option<AgentStatus>,
     pub(super) approvals: usize,

@@ -241,9 +241,8 @@ impl GatewaySnapshot {
 /// The query of the stream.
 #[derive(Debug, Deserialize)]
 pub(super) struct StreamQuery {
-    /// The number of the newest change when the page was made.
-    #[serde(default)]
-    after: u64,
+    /// The number of the newest change when the page was made; absent: it cannot be had again.
+    after: Option<u64>,
 }
 
 /// `GET /live`: until the session ends.
@@ -255,7 +254,7 @@ pub(super) async fn stream(
     let (changes, stop) = (pages.live().changes.sender.subscribe(), pages.live().stop.clone());
     pages.live().tabs.fetch_add(1, Ordering::Relaxed);
     // What changed while the page was on its way is not among the changes to come.
-    let missed = after != pages.live().number();
+    let missed = after.is_some_and(|after| after != pages.live().number());
     let hello = Event::default().event("hello").data(if missed { "late" } else { "here" });
     let begin = Some(hello.retry(Duration::from_secs(1)));
     let events = futures_util::stream::unfold((begin, changes, stop), |(begin, mut changes, stop)| async move {

@@ -23,7 +23,10 @@ async fn a_page_is_told_what_changed_before_its_stream_was_there() {
     assert_eq!(hello(&room, &path).await, "late");
     // A page of an agent that has ended.
     assert_eq!(hello(&room, "/live?after=1").await, "late");
-    assert_eq!(hello(&room, "/live").await, "late");
+    // The answer to a form cannot be had again.
+    let answer = room.post("/settings", &form(&[("theme", "pink")])).await.body;
+    assert!(answer.contains("data-live-after=\"\""), "{answer}");
+    assert_eq!(hello(&room, "/live").await, "here");
     assert_eq!(room.get("/live?after=x").await.status, 400);
 }
 
