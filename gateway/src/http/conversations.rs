@@ -18,8 +18,9 @@ use super::created::created_response;
 use super::error::Error;
 use super::openapi::bodies::{Message, NewConversation, NewReset};
 use super::openapi::examples;
-use super::openapi::pages::{ConversationPage, RunPage, ServerSentEvent};
+use super::openapi::pages::{ConversationPage, RunPage};
 use super::openapi::refusals::{COMMON_CODES, JSON_BODY_CODES, NEW_WORK_CODES, refusals};
+use super::openapi::submission_answers::submission_answers;
 use super::operations::underway;
 use super::paging::{ListPage, PageRequest};
 use super::problems::Code;
@@ -175,6 +176,7 @@ pub(super) async fn list(
     Ok(paging.page(conversations::list(&api.store, &caller, &filter, paging.before, paging.limit).await?))
 }
 
+submission_answers!(SayAnswers = examples::said());
 refusals!(
     SayRefusals = COMMON_CODES,
     JSON_BODY_CODES,
@@ -198,28 +200,7 @@ refusals!(
     ),
     request_body(content = Message, description = "What is said.", example = json!(examples::message())),
     responses(
-        (
-            status = 200,
-            description = "With `wait`: the run, which has ended. With `Accept: text/event-stream`: its stream.",
-            content(
-                (Run = "application/json", example = json!(examples::succeeded())),
-                (ServerSentEvent = "text/event-stream", example = json!(examples::server_sent_event())),
-            ),
-            headers(
-                ("Location" = String, description = "The path of the run."),
-                ("Idempotency-Replayed" = String, description = "`true`: the run was accepted before."),
-            ),
-        ),
-        (
-            status = 202,
-            description = "The run is stored.",
-            body = Run,
-            headers(
-                ("Location" = String, description = "The path of the run."),
-                ("Idempotency-Replayed" = String, description = "`true`: the run was accepted before."),
-            ),
-            example = json!(examples::said()),
-        ),
+        SayAnswers,
         SayRefusals,
     ),
 )]

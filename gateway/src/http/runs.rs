@@ -16,8 +16,8 @@ use deskgate_protocol::{EndpointId, RunId};
 use super::error::Error;
 use super::openapi::bodies::Submission;
 use super::openapi::examples;
-use super::openapi::pages::ServerSentEvent;
 use super::openapi::refusals::{COMMON_CODES, JSON_BODY_CODES, NEW_WORK_CODES, refusals};
+use super::openapi::submission_answers::submission_answers;
 use super::problems::Code;
 use super::query::QueryParameters;
 use super::request_body::{ReceivedRequest, RequestBody};
@@ -28,6 +28,7 @@ use crate::domain::admission::RunRequest;
 use crate::domain::refusal::Refusal;
 use crate::domain::runs;
 
+submission_answers!(SubmitAnswers = examples::accepted());
 refusals!(
     SubmitRefusals = COMMON_CODES,
     JSON_BODY_CODES,
@@ -52,28 +53,7 @@ refusals!(
     ),
     request_body(content = Submission, description = "What is to be done.", example = json!(examples::submission())),
     responses(
-        (
-            status = 200,
-            description = "With `wait`: the run, which has ended. With `Accept: text/event-stream`: its stream.",
-            content(
-                (Run = "application/json", example = json!(examples::succeeded())),
-                (ServerSentEvent = "text/event-stream", example = json!(examples::server_sent_event())),
-            ),
-            headers(
-                ("Location" = String, description = "The path of the run."),
-                ("Idempotency-Replayed" = String, description = "`true`: the run was accepted before."),
-            ),
-        ),
-        (
-            status = 202,
-            description = "The run is stored.",
-            body = Run,
-            headers(
-                ("Location" = String, description = "The path of the run."),
-                ("Idempotency-Replayed" = String, description = "`true`: the run was accepted before."),
-            ),
-            example = json!(examples::accepted()),
-        ),
+        SubmitAnswers,
         SubmitRefusals,
     ),
 )]

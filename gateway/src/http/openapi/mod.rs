@@ -5,6 +5,7 @@
 //! | `bodies` | the schemas of requests' bodies |
 //! | `pages` | the schemas of lists' pages |
 //! | `refusals` | the problems a call can answer with, as responses |
+//! | `submission_answers` | the answers to a submission, as responses |
 //! | `examples` | one example for each answer |
 //! | `common` | the parts of every call: headers, and the security scheme |
 //! | `subset` | removes what client generators do not support |
@@ -20,6 +21,7 @@ pub(super) mod examples;
 pub(super) mod pages;
 pub(super) mod reference;
 pub(super) mod refusals;
+pub(super) mod submission_answers;
 mod subset;
 
 use std::sync::LazyLock;
