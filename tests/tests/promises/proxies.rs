@@ -198,6 +198,23 @@ async fn holds(start: impl AsyncFnOnce(&GatewayProcess) -> ReverseProxy) {
     let waited = ReverseProxy::answer(proxy.curl(&backend, backend.key(), &format!("/runs/{run_id}?wait=30")));
     assert_eq!(waited["state"], "succeeded");
 
+    // In one call: the end, and the stream.
+    let one_call = |key: &str, query: &str| {
+        let mut submission = proxy.curl(&backend, backend.key(), &format!("/agent-endpoints/{{endpoint}}/runs{query}"));
+        submission.args(["-H", &format!("Idempotency-Key: {key}"), "--json", r#"{"input":{"text":"What is there?"}}"#]);
+        submission
+    };
+    // Not on this thread, which passes the device's bytes on.
+    let waiting = one_call("waits", "?wait=60");
+    let ended = tokio::task::spawn_blocking(move || ReverseProxy::answer(waiting)).await.expect("no panic");
+    assert_eq!((&ended["phase"], &ended["state"]), (&"final".into(), &"succeeded".into()), "{ended}");
+    let mut streaming = one_call("streams", "");
+    streaming.args(["-H", "Accept: text/event-stream"]);
+    let mut following = Process::start(streaming, &proxy.path("one-call"));
+    following.log.line(&["event: run.snapshot"]).await;
+    following.log.line(&["event: run.succeeded"]).await;
+    assert!(following.ended().await.success());
+
     // The client's address is that of the connection to the proxy, whatever its headers claim.
     let text = elsewhere["text"].as_str().expect("shown once");
     let mut forged = proxy.curl(&backend, text, &format!("/runs/{run_id}"));
