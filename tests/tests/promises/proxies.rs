@@ -210,7 +210,7 @@ async fn holds(start: impl AsyncFnOnce(&GatewayProcess) -> ReverseProxy) {
     assert_eq!((&ended["phase"], &ended["state"]), (&"final".into(), &"succeeded".into()), "{ended}");
     let mut streaming = one_call("streams", "");
     streaming.args(["-H", "Accept: text/event-stream"]);
-    let mut following = Process::start(streaming, &proxy.path("one-call"));
+    let following = Process::start(streaming, &proxy.path("one-call"));
     following.log.line(&["event: run.snapshot"]).await;
     following.log.line(&["event: run.succeeded"]).await;
     assert!(following.ended().await.success());
