@@ -11,6 +11,7 @@ use deskgate_program::terminal;
 use deskgate_protocol::GatewayId;
 use serde::Serialize;
 
+use super::ctrl_c::CtrlC;
 use super::key_file::text_of;
 use super::no_secret;
 use super::socket::{AgentClient, failure};
@@ -271,10 +272,11 @@ async fn sign_in(
             invitation.expires_at
         ));
     }
+    let mut ctrl_c = CtrlC::answered()?;
     let account = loop {
         tokio::select! {
             () = tokio::time::sleep(SIGN_IN_POLL_INTERVAL) => {}
-            _ = tokio::signal::ctrl_c() => {
+            () = ctrl_c.pressed() => {
                 agent.request(CancelSignIn {}).await?;
                 return Err(Failure::new(Exit::Refused, "Nobody was signed in."));
             }

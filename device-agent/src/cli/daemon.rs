@@ -6,7 +6,6 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -18,6 +17,7 @@ use deskgate_protocol::ids::RunId;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::ctrl_c::CtrlC;
 use super::socket::AgentClient;
 use super::{RunAgent, Signals};
 use crate::config::Home;
@@ -60,13 +60,6 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a started agent may take for its first connection attempt.
 const FIRST_ATTEMPT_TIMEOUT: Duration = Duration::from_secs(8);
-
-static AGENT_IN_PROCESS: AtomicBool = AtomicBool::new(false);
-
-/// Whether this process is the agent itself.
-pub(super) fn is_agent_process() -> bool {
-    AGENT_IN_PROCESS.load(Ordering::Relaxed)
-}
 
 pub(super) async fn start(start: StartArgs, out: Output, run_agent: RunAgent) -> Result<(), Failure> {
     let home = Home::find().map_err(not_set_up)?;
@@ -163,7 +156,6 @@ fn tail(log: &Path, begin: u64) -> String {
 async fn in_foreground(home: Home, log_filter: &str, run_agent: RunAgent) -> Result<(), Failure> {
     use deskgate_program::visible::LogWriter;
     use tracing_subscriber::EnvFilter;
-    AGENT_IN_PROCESS.store(true, Ordering::Relaxed);
     let filter = EnvFilter::try_new(log_filter)
         .map_err(|error| Failure::new(Exit::Usage, format!("--log-filter {log_filter:?}: {error}")))?;
     // The MCP SDK would log other parties' data.
@@ -176,7 +168,8 @@ async fn in_foreground(home: Home, log_filter: &str, run_agent: RunAgent) -> Res
         .with_target(false)
         .init();
     let signals = Signals::default();
-    let watching = AbortOnDropHandle::new(tokio::spawn(watch_signals(signals.clone())?));
+    let ctrl_c = CtrlC::answered()?;
+    let watching = AbortOnDropHandle::new(tokio::spawn(watch_signals(signals.clone(), ctrl_c)?));
     tracing::info!(version = deskgate_protocol::VERSION, home = %home.path().display(), "agent starting");
     let ended = run_agent(home, signals).await;
     drop(watching);
@@ -185,15 +178,14 @@ async fn in_foreground(home: Home, log_filter: &str, run_agent: RunAgent) -> Res
 }
 
 /// The first SIGTERM or SIGINT stops gracefully, the second at once. Closing the terminal does not stop the agent.
-fn watch_signals(asked: Signals) -> Result<impl Future<Output = ()>, Failure> {
+fn watch_signals(asked: Signals, mut interrupt: CtrlC) -> Result<impl Future<Output = ()>, Failure> {
     let listen = |kind| signal(kind).map_err(|error| Failure::new(Exit::Failed, error.to_string()));
-    let (mut terminate, mut interrupt, mut hangup) =
-        (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?, listen(SignalKind::hangup())?);
+    let (mut terminate, mut hangup) = (listen(SignalKind::terminate())?, listen(SignalKind::hangup())?);
     Ok(async move {
         loop {
             tokio::select! {
                 _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
+                () = interrupt.pressed() => {}
                 _ = hangup.recv() => continue,
             }
             if asked.stop.is_cancelled() {

@@ -11,6 +11,7 @@ use deskgate_program::output::Output;
 use deskgate_program::records::{self, Noun};
 use deskgate_program::{terminal, visible};
 
+use super::ctrl_c::CtrlC;
 use super::key_file::KeyFileArgs;
 use super::socket::AgentClient;
 use super::{no_secret, provider};
@@ -192,10 +193,11 @@ async fn sign_in(agent: &AgentClient, args: McpSignInArgs, out: Output) -> Resul
 
 /// The status of a sign-in when it waits no longer. Ctrl-C cancels it.
 async fn waited(agent: &AgentClient, name: &str) -> Result<McpSignInStatus, Failure> {
+    let mut ctrl_c = CtrlC::answered()?;
     loop {
         tokio::select! {
             () = tokio::time::sleep(SIGN_IN_POLL_INTERVAL) => {}
-            _ = tokio::signal::ctrl_c() => {
+            () = ctrl_c.pressed() => {
                 agent.request(CancelMcpSignIn { name: name.to_owned() }).await?;
                 return Ok(McpSignInStatus::SignedOut);
             }

@@ -14,6 +14,7 @@ mod callback;
 mod checks;
 mod connection;
 mod conversation;
+mod ctrl_c;
 mod daemon;
 mod delivery;
 mod doctor;
@@ -221,10 +222,10 @@ pub async fn main(itself: AgentFunctions) -> ExitCode {
     let cli: Cli = help::HELP.parse(Cli::command());
     let out = Output { json: cli.json, quiet: cli.quiet };
     let ended = tokio::select! {
-        // A command that has something to say of Ctrl-C says it.
+        // A command that answers Ctrl-C ends by itself.
         biased;
         ended = Box::pin(execute(cli.command, out, itself)) => ended,
-        interrupted = interrupted() => Err(interrupted),
+        interrupted = ctrl_c::interrupted() => Err(interrupted),
     };
     match ended {
         Ok(()) => Exit::Done.into(),
@@ -233,15 +234,6 @@ pub async fn main(itself: AgentFunctions) -> ExitCode {
             failure.exit.into()
         }
     }
-}
-
-/// The agent itself handles Ctrl-C gracefully; every other command ends at once.
-async fn interrupted() -> Failure {
-    // Whether this process is the agent is known only when the signal comes.
-    if tokio::signal::ctrl_c().await.is_err() || daemon::is_agent_process() {
-        std::future::pending::<()>().await;
-    }
-    Failure::new(Exit::Interrupted, "")
 }
 
 async fn execute(command: Command, out: Output, itself: AgentFunctions) -> Result<(), Failure> {

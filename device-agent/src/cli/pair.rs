@@ -9,6 +9,7 @@ use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::Output;
 use deskgate_program::{terminal, visible};
 
+use super::ctrl_c::CtrlC;
 use super::socket::AgentClient;
 use crate::local::{CancelPairing, GetPairing, InvitationView, LeftBehind, Pair, PairingView, ReadInvitation};
 
@@ -60,6 +61,7 @@ pub(super) async fn run(agent: AgentClient, pair: PairArgs, out: Output) -> Resu
         return Ok(());
     }
     let mut told = String::new();
+    let mut ctrl_c = CtrlC::answered()?;
     while view.is_under_way() {
         let text = describe(&view);
         if text != told && !out.json && !out.quiet {
@@ -68,7 +70,7 @@ pub(super) async fn run(agent: AgentClient, pair: PairArgs, out: Output) -> Resu
         }
         tokio::select! {
             () = tokio::time::sleep(POLL_INTERVAL) => {}
-            _ = tokio::signal::ctrl_c() => {
+            () = ctrl_c.pressed() => {
                 agent.request(CancelPairing {}).await?;
                 return Err(Failure::new(Exit::Interrupted, "This device was not paired. The invitation is good until it ends."));
             }

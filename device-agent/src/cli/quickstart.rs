@@ -20,6 +20,7 @@ use deskgate_protocol::run::{Phase, Run, RunState};
 use deskgate_protocol::{ApplicationId, DraftId, EndpointId};
 use serde::Serialize;
 
+use super::ctrl_c::CtrlC;
 use super::socket::AgentClient;
 use super::{RunAgent, checks, daemon, no_secret};
 use crate::local::{
@@ -100,10 +101,11 @@ pub(super) async fn run(args: QuickstartArgs, out: Output, run_agent: RunAgent) 
         no_secret(flag, text.map(String::as_str).unwrap_or_default())?;
     }
     let mut quickstart = Quickstart { args, folder, out, report: QuickstartReport::default() };
-    // Ctrl-C is heard here too, for the key's sake. Nobody can be told of it where that fails.
+    // For the key's sake.
+    let mut ctrl_c = CtrlC::answered()?;
     let ended = tokio::select! {
         ended = quickstart.go(run_agent) => ended,
-        Ok(()) = tokio::signal::ctrl_c() => Err(Failure::new(Exit::Interrupted, "interrupted")),
+        () = ctrl_c.pressed() => Err(Failure::new(Exit::Interrupted, "interrupted")),
     };
     let Quickstart { report, .. } = quickstart;
     // A key that was made is shown whatever came after it: it cannot be shown again.

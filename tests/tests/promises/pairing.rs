@@ -184,6 +184,21 @@ async fn a_pairing_that_nobody_waits_for_is_shown_and_ended_by_a_command() {
     assert_eq!(both.exit, 2, "{}", both.stderr);
 }
 
+#[tokio::test]
+async fn ctrl_c_ends_the_pairing_that_a_command_waits_for() {
+    let postgres = Postgres::shared().await;
+    let gateway = GatewayProcess::start(&postgres, &[]).await;
+    let device = TestDevice::for_remote().await;
+    let line = invite(&gateway, &[]).await;
+    let begun = device.begin_cli(&["pair", &line, "--yes"]);
+    begun.log.line(&["admin device confirm"]).await;
+    begun.signal(Signal::INT);
+    let log = begun.log.clone();
+    assert_eq!(begun.ended().await.code(), Some(130), "{}", log.all());
+    assert!(log.all().contains("This device was not paired."), "{}", log.all());
+    assert_eq!(text(&device.cli(&["pair", "--status"]).await.ok(), "/state"), "none");
+}
+
 /// A place is held by whoever shows an invitation's secret, and is free again when they are gone.
 #[tokio::test]
 async fn so_many_invited_devices_wait_at_once_and_a_further_one_comes_again() {
