@@ -54,6 +54,7 @@ pub fn judge(bytes: &[u8]) {
             subject: some(subject),
             subject_path: some(subject_path),
             conversation_key: some(key),
+            on_busy: Default::default(),
             metadata: BTreeMap::from([("label".to_owned(), "$.label".to_owned())]),
             data: BTreeMap::from([("whole".to_owned(), "$".to_owned()), ("again".to_owned(), "$".to_owned())]),
         },

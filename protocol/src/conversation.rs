@@ -30,6 +30,21 @@ pub struct Conversation {
 }
 
 api_words! {
+    /// What becomes of a message to a conversation that works on another one.
+    #[derive(Default)]
+    pub enum OnBusy {
+        /// It is refused.
+        #[default]
+        Reject = "reject",
+        /// It waits until the messages before it have ended.
+        Enqueue = "enqueue",
+        /// The run that the conversation works on is stopped, and the message waits for its end, and for the messages that
+        /// waited before.
+        Interrupt = "interrupt",
+    }
+}
+
+api_words! {
     /// Where a conversation stands.
     pub enum ConversationState {
         /// A message is accepted.

@@ -12,7 +12,7 @@ use super::webhook_kinds::WebhookKind;
 use crate::local::{ErrorReply, ErrorReplyCode};
 
 /// The fields that an error can be about, each with its name on the page.
-const WEBHOOK_FIELD_LABELS: [(&str, &str); 21] = [
+const WEBHOOK_FIELD_LABELS: [(&str, &str); 22] = [
     ("name", "Name"),
     ("service", "Service"),
     ("secret", "Secret"),
@@ -22,6 +22,7 @@ const WEBHOOK_FIELD_LABELS: [(&str, &str); 21] = [
     ("subject", "Subject"),
     ("subject-path", "Path to the subject"),
     ("conversation-key", "Path to the conversation"),
+    ("on-busy", "While it is busy"),
     ("label", "Labels"),
     ("data", "Data"),
     ("rate", "Events a second"),
@@ -68,6 +69,7 @@ pub(super) fn fields(settings: &WebhookSettings) -> FormFields {
         ("subject", text(&mapping.subject)),
         ("subject-path", text(&mapping.subject_path)),
         ("conversation-key", text(&mapping.conversation_key)),
+        ("on-busy", mapping.on_busy.to_string()),
         ("label", pairs(&mapping.metadata)),
         ("data", pairs(&mapping.data)),
         ("rate", requests_per_second.to_string()),
@@ -124,6 +126,7 @@ impl WebhookForm<'_> {
             subject: self.fields.filled("subject"),
             subject_path: self.fields.filled("subject-path"),
             conversation_key: self.fields.filled("conversation-key"),
+            on_busy: self.parsed("on-busy", "choose one").unwrap_or_default(),
             metadata: self.pairs("label", '=', "a label is written as name=$.path, one in a line"),
             data: self.pairs("data", '=', "a member is written as name=$.path, one in a line"),
         };

@@ -1,5 +1,6 @@
 //! How other systems sign their events: the defaults of a form, a sample event, and the steps on the other side.
 
+use deskgate_protocol::conversation::OnBusy;
 use deskgate_protocol::management::WebhookScheme;
 
 use super::fields::FormFields;
@@ -164,8 +165,9 @@ impl WebhookKind {
     /// The fields of a new webhook's form.
     pub(super) fn fresh(&self) -> FormFields {
         let own = self.begins.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        let rate = [("rate".to_owned(), "10".to_owned())];
-        FormFields(own.chain(rate).chain(self.sample()).collect())
+        let common = [("rate", "10"), ("on-busy", OnBusy::default().as_str())];
+        let common = common.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        FormFields(own.chain(common).chain(self.sample()).collect())
     }
 
     /// The sample event.

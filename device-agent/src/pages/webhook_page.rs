@@ -4,6 +4,7 @@ use askama::Template;
 use axum::http::StatusCode;
 use axum::response::Response;
 use deskgate_program::visible;
+use deskgate_protocol::conversation::OnBusy;
 use deskgate_protocol::ids::{ApplicationId, EndpointId};
 use deskgate_protocol::management::{
     Application, ApplicationState, HashAlgorithm, ReceiptOutcome, ShowApplication, SignatureEncoding, TestWebhook,
@@ -152,6 +153,18 @@ impl WebhookPage {
 
     fn marks(&self, field: &'static str) -> FieldAttributes {
         FieldAttributes { field, wrong: self.error(field).is_some(), first: false }
+    }
+
+    /// What may become of an event while its conversation is busy, in words.
+    fn on_busy(&self) -> [(OnBusy, &'static str); OnBusy::ALL.len()] {
+        OnBusy::ALL.map(|on_busy| {
+            let meaning = match on_busy {
+                OnBusy::Reject => "The event is refused; the other system sends it again",
+                OnBusy::Enqueue => "The message waits for its turn",
+                OnBusy::Interrupt => "The run is stopped, and the message comes next",
+            };
+            (on_busy, meaning)
+        })
     }
 
     fn label(field: &str) -> &'static str {

@@ -70,13 +70,15 @@ pub struct AdmissionService {
     admissions: Admissions,
     pub(super) waiting: WaitingRunCounts,
     pub(super) precedence: Precedence,
+    /// How long a run is kept that ends at once.
+    pub(super) retention: Duration,
 }
 
 impl AdmissionService {
     /// A service over the shared commits, whose submissions go before the bytes of files.
     pub fn new(store: Store, admissions: Admissions, limits: &CallerLimits, precedence: Precedence) -> Self {
         let waiting = WaitingRunCounts::new(store.clone(), limits.waiting_runs_per_application);
-        Self { store, admissions, waiting, precedence }
+        Self { store, admissions, waiting, precedence, retention: limits.retention }
     }
 
     /// Admits a request of a caller with `runs:write`, or finds the run that the same request made before. Returns only
@@ -303,7 +305,7 @@ pub(super) fn digest_of(parts: &[&str]) -> Sha256Digest {
 
 /// The record of a run that was just accepted.
 pub(super) fn new_run(run_id: RunId, request: RunRequest, accepted: AcceptedRun) -> Run {
-    let (state, reason) = visible_state(RunState::Queued, accepted.presence);
+    let (state, reason) = visible_state(RunState::Queued, accepted.presence, accepted.conversation_position.is_some());
     Run {
         run_id,
         endpoint_id: request.endpoint_id,
@@ -323,6 +325,7 @@ pub(super) fn new_run(run_id: RunId, request: RunRequest, accepted: AcceptedRun)
         usage: None,
         metadata: request.metadata,
         queue_position: None,
+        conversation_position: accepted.conversation_position,
         last_sequence: 1,
         created_at: accepted.created_at,
         queue_expires_at: accepted.queue_expires_at,

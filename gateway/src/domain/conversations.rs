@@ -1,19 +1,22 @@
 //! Conversations: who may open one, read it, and send messages.
 
 use deskgate_protocol::canonical::Sha256Digest;
-use deskgate_protocol::conversation::Conversation;
+use deskgate_protocol::conversation::{Conversation, OnBusy};
+use deskgate_protocol::management::Scope;
 use deskgate_protocol::run::{Input, Run};
 use deskgate_protocol::{ConversationId, EndpointId, RunId};
 
 use super::access::Caller;
 use super::admission::{
-    AdmissionService, AdmittedRun, MAX_VERSIONS_CHECKED, RunRequest, identity, new_run, submission,
+    AdmissionService, AdmittedRun, MAX_VERSIONS_CHECKED, Principal, RunRequest, identity, new_run, submission,
 };
 use super::refusal::Refusal;
 use super::runs::visible_run;
 use super::{files, typed_data};
+use crate::store::activity::ActivityActor;
 use crate::store::conversations::{ConversationOpening, ConversationQuery, OpeningOutcome};
-use crate::store::messages::{Message, MessageAdmission};
+use crate::store::messages::{Message, MessageAdmission, WhenBusy};
+use crate::store::operations::Requester;
 use crate::store::requests;
 use crate::store::run_content::MessageQuery;
 use crate::store::{Page, PagePosition, Store};
@@ -155,7 +158,8 @@ impl AdmissionService {
     /// [`Refusal::NotFound`]: no such conversation, or another application's or subject's, or with a service that the
     /// key may not use. [`Refusal::ApplicationDisabled`]: the application was disabled. [`Refusal::AccessPaused`]:
     /// access is paused. [`Refusal::GenerationMismatch`]: the conversation is in another generation.
-    /// [`Refusal::ConversationBusy`]: a message or a reset is under way. [`Refusal::IdempotencyKeyReused`]: the key
+    /// [`Refusal::ConversationBusy`]: a message or a reset is under way, and it may not wait for it.
+    /// [`Refusal::InsufficientScope`]: it is to interrupt, and the key may not stop runs. [`Refusal::IdempotencyKeyReused`]: the key
     /// belongs to a message with another body. [`Refusal::RunPurged`]: the message is a repetition, and its run was
     /// deleted just now. [`Refusal::QueueFull`]: too many of the application's runs wait. [`Refusal::RateLimited`]: the
     /// key made too many requests. [`Refusal::StoreUnavailable`] or [`Refusal::Internal`]: the database does not answer
@@ -165,8 +169,12 @@ impl AdmissionService {
         caller: &Caller,
         conversation_id: ConversationId,
         expected_generation: u32,
+        on_busy: OnBusy,
         mut request: RunRequest,
     ) -> Result<AdmittedRun, Refusal> {
+        if on_busy == OnBusy::Interrupt {
+            caller.needs(Scope::RunsControl)?;
+        }
         request.endpoint_id = read(&self.store, caller, conversation_id).await?.endpoint_id;
         let run_id = RunId::new();
         let identity = identity(caller, "POST messages", &conversation_id.to_string(), &request.idempotency_key);
@@ -175,7 +183,8 @@ impl AdmissionService {
             no_room = files::resolve(&self.store, caller.into(), &mut request).await?;
         }
         let submission = submission(caller.into(), run_id, identity, &mut request, no_room.is_none())?;
-        let message = Message { submission, conversation_id, expected_generation };
+        let when_busy = self.when_busy(on_busy, caller.into(), ActivityActor::Key(caller.key_id()));
+        let message = Message { submission, conversation_id, expected_generation, when_busy };
         match self.admit_message(message, &request.input).await? {
             MessageAdmission::Accepted(accepted) => {
                 self.waiting.one_more(caller.app_id());
@@ -191,6 +200,25 @@ impl AdmissionService {
         }
     }
 
+    /// What becomes of a message of this principal to a busy conversation.
+    pub(super) fn when_busy(&self, on_busy: OnBusy, whose: Principal<'_>, actor: ActivityActor) -> WhenBusy {
+        match on_busy {
+            OnBusy::Reject => WhenBusy::Reject,
+            OnBusy::Enqueue => WhenBusy::Enqueue,
+            OnBusy::Interrupt => WhenBusy::Interrupt {
+                by: Requester::Application {
+                    app_id: whose.app_id,
+                    actor,
+                    subject: whose.subject.to_owned(),
+                    request: None,
+                    // The message itself is counted.
+                    within_rate: true,
+                },
+                retention: self.retention,
+            },
+        }
+    }
+
     /// Why a message became no run. `no_room`: the refusal that new work would get.
     pub(super) fn not_admitted(&self, said: MessageAdmission, no_room: Option<Refusal>) -> Refusal {
         match said {
@@ -201,8 +229,8 @@ impl AdmissionService {
             MessageAdmission::OtherGeneration { current } => {
                 Refusal::GenerationMismatch { current_generation: current }
             }
-            MessageAdmission::Busy { active_run_id, operation_id } => {
-                Refusal::ConversationBusy { active_run_id, operation_id }
+            MessageAdmission::Busy { active_run_id, operation_id, waiting_messages } => {
+                Refusal::ConversationBusy { active_run_id, operation_id, waiting_messages }
             }
             MessageAdmission::QueueFull => no_room.unwrap_or_else(|| self.waiting.full()),
             MessageAdmission::OutputNotTaken => typed_data::output_not_taken(),

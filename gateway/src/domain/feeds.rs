@@ -287,7 +287,7 @@ impl Feed {
                 let _ = self.news.send(FeedUpdate::Event(Arc::new(told)));
             }
         }
-        let seen = visible_state(progress.state, progress.presence);
+        let seen = visible_state(progress.state, progress.presence, progress.awaits_turn);
         if seen != self.seen {
             self.seen = seen;
             let _ = self.news.send(FeedUpdate::Seen(seen));

@@ -13,6 +13,7 @@ use super::conversations;
 use super::refusal::Refusal;
 use super::runs;
 use crate::store::Store;
+use crate::store::activity::ActivityActor;
 use crate::store::operations::{OperationAction, OperationReply, OperationRequest, Requester};
 use crate::store::requests;
 
@@ -106,9 +107,9 @@ async fn ask(
         operation_id: OperationId::new(),
         by: Requester::Application {
             app_id: caller.app_id(),
-            key_id: caller.key_id(),
+            actor: ActivityActor::Key(caller.key_id()),
             subject: caller.subject().to_owned(),
-            request: requests::RequestKey { identity, fingerprint: request.fingerprint },
+            request: Some(requests::RequestKey { identity, fingerprint: request.fingerprint }),
             within_rate: caller.is_within_rate(),
         },
         what,
@@ -124,9 +125,11 @@ async fn ask(
         OperationReply::OverRate => Err(Refusal::RateLimited),
         OperationReply::OtherAttempt { current } => Err(Refusal::AttemptMismatch { current_attempt: current }),
         OperationReply::OtherGeneration { current } => Err(Refusal::GenerationMismatch { current_generation: current }),
-        OperationReply::Busy { active_run_id } => {
-            Err(Refusal::ConversationBusy { active_run_id: Some(active_run_id), operation_id: None })
-        }
+        OperationReply::Busy { active_run_id } => Err(Refusal::ConversationBusy {
+            active_run_id: Some(active_run_id),
+            operation_id: None,
+            waiting_messages: None,
+        }),
     }
 }
 

@@ -69,6 +69,8 @@ pub enum Refusal {
         active_run_id: Option<RunId>,
         /// The reset that is under way.
         operation_id: Option<OperationId>,
+        /// The messages that wait, if a further one could not.
+        waiting_messages: Option<u32>,
     },
     /// The run was handed to its device once more since the caller read it.
     #[error("The run is in attempt {current_attempt}. Read it and decide whether it is still to be stopped.")]

@@ -18,8 +18,8 @@ const RUN_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The run as a caller sees it at this moment: `queued` reads `waiting_for_device` while the device
 /// is away, and a running one says that its model is.
 pub fn visible_run(stored: StoredRun) -> Run {
-    let StoredRun { mut run, presence, model_is_unavailable } = stored;
-    let (state, reason) = match visible_state(run.state, presence) {
+    let StoredRun { mut run, presence, model_is_unavailable, awaits_turn } = stored;
+    let (state, reason) = match visible_state(run.state, presence, awaits_turn) {
         (RunState::Running, None) if model_is_unavailable => {
             (RunState::Running, Some(StateReasonCode::ModelUnavailable))
         }
@@ -35,10 +35,11 @@ pub fn without_outcome(run: Run) -> Run {
     Run { result: None, error: None, stop: None, usage: None, receipt: None, ..run }
 }
 
-/// The state a caller sees, and why.
-pub fn visible_state(stored: RunState, presence: Presence) -> (RunState, Option<StateReasonCode>) {
+/// The state a caller sees, and why. `awaits_turn`: it waits for earlier messages of its conversation.
+pub fn visible_state(stored: RunState, presence: Presence, awaits_turn: bool) -> (RunState, Option<StateReasonCode>) {
     use StateReasonCode::*;
     match (stored, presence) {
+        (RunState::Queued, Presence::Connected) if awaits_turn => (RunState::Queued, Some(ConversationBusy)),
         (RunState::Queued, Presence::Connected) => (RunState::Queued, Some(DeviceBusy)),
         (RunState::Queued, Presence::Paused) => (RunState::WaitingForDevice, Some(DevicePaused)),
         (RunState::Queued, Presence::Asleep) => (RunState::WaitingForDevice, Some(DeviceAsleep)),
@@ -90,7 +91,7 @@ pub async fn read(store: &Store, caller: &Caller, run_id: RunId, wait: Duration)
             // Nearly every hint is of a change; a poll nearly never finds one, and has a mark of a few bytes read.
             if !is_hinted {
                 let mark = store.run_mark(run_id).await?;
-                let shown = mark.map(|(state, sequence, presence)| (visible_state(state, presence).0, sequence));
+                let shown = mark.map(|(state, sequence, presence)| (visible_state(state, presence, false).0, sequence));
                 if shown == Some(shown_before) {
                     continue;
                 }

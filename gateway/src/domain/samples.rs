@@ -76,6 +76,7 @@ fn run(state: RunState) -> Run {
         usage: (started && ended).then_some(usage),
         metadata: BTreeMap::from([("sample".to_owned(), "true".to_owned())]),
         queue_position: None,
+        conversation_position: None,
         last_sequence: 1 + u64::from(started) + u64::from(ended),
         created_at: now,
         queue_expires_at: now,

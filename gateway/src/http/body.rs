@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use deskgate_protocol::FileId;
 use deskgate_protocol::canonical::Sha256Digest;
+use deskgate_protocol::conversation::OnBusy;
 use deskgate_protocol::run::{Input, MAX_OUTPUT_NAME_CHARS, Output, is_output_name};
 use serde_json::{Map, Value};
 
@@ -47,14 +48,26 @@ pub(super) async fn submission(incoming: &mut RequestBody<'_>) -> Result<Submiss
     submitted(fingerprint, members, Vec::new()).await
 }
 
-/// Reads and checks a message, and the generation it expects.
-pub(super) async fn message(incoming: &mut RequestBody<'_>) -> Result<(SubmissionBody, u32), Error> {
+/// A message's body.
+#[derive(Debug)]
+pub(super) struct MessageBody {
+    /// The run that it becomes.
+    pub submission: SubmissionBody,
+    /// The generation that the caller expects.
+    pub expected_generation: u32,
+    /// What becomes of it while the conversation is busy.
+    pub on_busy: OnBusy,
+}
+
+/// Reads and checks a message.
+pub(super) async fn message(incoming: &mut RequestBody<'_>) -> Result<MessageBody, Error> {
     let (fingerprint, mut members) = incoming.members(&MESSAGE_MEMBERS).await?;
     let mut flaws = Vec::new();
     let expected = generation(members.remove("expected_generation"), &mut flaws);
-    let submitted = submitted(fingerprint, members, flaws).await?;
+    let on_busy = on_busy(members.remove("on_busy"), &mut flaws);
+    let submission = submitted(fingerprint, members, flaws).await?;
     // Without one there was a flaw.
-    Ok((submitted, expected.unwrap_or_default()))
+    Ok(MessageBody { submission, expected_generation: expected.unwrap_or_default(), on_busy })
 }
 
 /// The generation that a caller expects.
@@ -66,6 +79,16 @@ pub(super) fn generation(value: Option<Value>, flaws: &mut Vec<Flaw>) -> Option<
         flaws.push(Flaw::new("/expected_generation", code, detail));
     }
     generation
+}
+
+fn on_busy(value: Option<Value>, flaws: &mut Vec<Flaw>) -> OnBusy {
+    let Some(value) = value else { return OnBusy::default() };
+    let known = value.as_str().and_then(|word| word.parse().ok());
+    known.unwrap_or_else(|| {
+        let code = if value.is_string() { "out_of_range" } else { "wrong_type" };
+        flaws.push(Flaw::new("/on_busy", code, "one of \"reject\", \"enqueue\" and \"interrupt\""));
+        OnBusy::default()
+    })
 }
 
 async fn submitted(
@@ -102,8 +125,8 @@ pub(super) const MAX_LABEL_NAME_CHARS: usize = 64;
 pub(super) const MAX_LABEL_CHARS: usize = 512;
 
 pub(super) const SUBMISSION_MEMBERS: [&str; 5] = ["input", "output", "metadata", "queue_ttl_s", "max_duration_s"];
-pub(super) const MESSAGE_MEMBERS: [&str; 6] =
-    ["expected_generation", "input", "output", "metadata", "queue_ttl_s", "max_duration_s"];
+pub(super) const MESSAGE_MEMBERS: [&str; 7] =
+    ["expected_generation", "on_busy", "input", "output", "metadata", "queue_ttl_s", "max_duration_s"];
 pub(super) const FILE_MEMBERS: [&str; 1] = ["file_id"];
 pub(super) const OUTPUT_MEMBERS: [&str; 2] = ["name", "schema"];
 pub(super) const CONVERSATION_MEMBERS: [&str; 2] = ["endpoint_id", "conversation_key"];

@@ -186,9 +186,10 @@ refusals!(
 
 /// Sends a message.
 ///
-/// It becomes a run that sees what was said in the same generation before. A conversation has one run at a time. `wait` and
-/// `Accept` do what they do when a run is submitted. Needs the scopes `conversations:write` and `runs:write`, and
-/// `runs:read` to wait or stream.
+/// It becomes a run that sees what was said in the same generation before. A conversation works on one run at a time:
+/// `on_busy` says what becomes of a message that comes meanwhile. `wait` and `Accept` do what they do when a run is
+/// submitted. Needs the scopes `conversations:write` and `runs:write`, `runs:control` to interrupt, and `runs:read` to wait
+/// or stream.
 #[utoipa::path(
     post,
     path = "/api/v1/conversations/{conversation_id}/messages",
@@ -216,12 +217,12 @@ pub(super) async fn say(
     let idempotency_key = caller::idempotency_key(&headers)?;
     let answer = SubmissionAnswer::read(&caller, query.as_deref(), &headers)?;
     let mut incoming = RequestBody::of(&api, &caller, &headers, body)?;
-    let (submitted, expected_generation) = body::message(&mut incoming).await?;
+    let body::MessageBody { submission, expected_generation, on_busy } = body::message(&mut incoming).await?;
     drop(incoming);
     let conversation_id: ConversationId = identifier(conversation_id)?;
     // The service follows from the conversation.
-    let request = request(EndpointId::from(uuid::Uuid::nil()), idempotency_key, submitted, &headers);
-    let admitted = api.admission.say(&caller, conversation_id, expected_generation, request).await?;
+    let request = request(EndpointId::from(uuid::Uuid::nil()), idempotency_key, submission, &headers);
+    let admitted = api.admission.say(&caller, conversation_id, expected_generation, on_busy, request).await?;
     Ok(answer.of(&api, &caller, admitted).await)
 }
 

@@ -223,10 +223,11 @@ impl From<Refusal> for Error {
             Refusal::GenerationMismatch { current_generation } => {
                 new(Code::GenerationMismatch).with("current_generation", current_generation)
             }
-            Refusal::ConversationBusy { active_run_id, operation_id } => {
+            Refusal::ConversationBusy { active_run_id, operation_id, waiting_messages } => {
                 let busy = new(Code::ConversationBusy);
                 let busy = active_run_id.into_iter().fold(busy, |e, id| e.with("active_run_id", id.to_string()));
-                operation_id.into_iter().fold(busy, |e, id| e.with("operation_id", id.to_string()))
+                let busy = operation_id.into_iter().fold(busy, |e, id| e.with("operation_id", id.to_string()));
+                waiting_messages.into_iter().fold(busy, |e, waiting| e.with("waiting_messages", waiting))
             }
             Refusal::AttemptMismatch { current_attempt } => {
                 new(Code::AttemptMismatch).with("current_attempt", current_attempt)

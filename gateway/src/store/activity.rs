@@ -17,6 +17,8 @@ pub enum ActivityActor {
     Person(Actor),
     /// A business system with this key.
     Key(KeyId),
+    /// A webhook.
+    Webhook,
 }
 
 impl ActivityActor {
@@ -24,6 +26,7 @@ impl ActivityActor {
         match self {
             Self::Person(by) => (by.as_str(), None),
             Self::Key(key_id) => (Actor::Key.as_str(), Some(key_id.uuid())),
+            Self::Webhook => (Actor::Webhook.as_str(), None),
         }
     }
 }

@@ -145,6 +145,8 @@ pub struct AcceptedRun {
     pub presence: Presence,
     /// The output that the run has by its service.
     pub service_output: Option<Output>,
+    /// The messages of its conversation that go before it, if it waits for them.
+    pub conversation_position: Option<u32>,
 }
 
 type PendingSubmission = (Arc<Submission>, oneshot::Sender<Result<Admission, Error>>);
@@ -406,5 +408,6 @@ fn judged(row: &Row, submission: &Submission) -> Result<Option<Admission>, Error
         device_id: row.try_get::<_, uuid::Uuid>(4)?.into(),
         presence: word(row.try_get(5)?)?,
         service_output: json(row, "service_output")?,
+        conversation_position: None,
     })))
 }

@@ -23,6 +23,8 @@ pub struct RunProgress {
     pub state: RunState,
     /// The device's presence.
     pub presence: Presence,
+    /// Whether it waits for the messages of its conversation that came before it.
+    pub awaits_turn: bool,
     /// The new events, oldest first.
     pub events: Vec<RunEvent>,
 }
@@ -48,7 +50,7 @@ impl Store {
     pub async fn progress(&self, runs: &[(RunId, u64)], limit: i64) -> Result<Vec<RunProgress>, Error> {
         let sql = format!(
             "-- events::progress
-            SELECT r.run_id, r.device_id, r.attempt, r.device_seq, r.state, {PRESENCE_SQL} AS presence,
+            SELECT r.run_id, r.device_id, r.attempt, r.device_seq, r.state, r.awaits_turn, {PRESENCE_SQL} AS presence,
                 e.event_id, e.sequence, e.type, e.created_at, e.data
             FROM unnest($1::uuid[], $2::bigint[]) AS f(run_id, after)
             JOIN runs r USING (run_id) JOIN devices d USING (device_id)
@@ -82,6 +84,7 @@ fn progress(row: &Row) -> Result<RunProgress, Error> {
         device_seq: row.try_get::<_, i64>("device_seq")?.unsigned_abs(),
         state: word(row.try_get("state")?)?,
         presence: word(row.try_get("presence")?)?,
+        awaits_turn: row.try_get("awaits_turn")?,
         events: Vec::new(),
     })
 }

@@ -137,7 +137,8 @@ impl Store {
             FROM unnest($1::uuid[]) AS s (device_id) JOIN LATERAL (
                 SELECT epoch FROM devices WHERE device_id = s.device_id LIMIT 1) d ON true
             LEFT JOIN LATERAL (
-                SELECT true AS waits FROM run_queue WHERE device_id = s.device_id AND offered_until IS NULL LIMIT 1) q ON true
+                SELECT true AS waits FROM run_queue
+                WHERE device_id = s.device_id AND NOT awaits_turn AND offered_until IS NULL LIMIT 1) q ON true
             LEFT JOIN LATERAL (
                 SELECT true AS waits FROM control_operations
                 WHERE device_id = s.device_id AND completed_at IS NULL AND delivered_epoch IS DISTINCT FROM d.epoch

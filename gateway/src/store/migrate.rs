@@ -57,6 +57,11 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { version: 28, name: "invited_tokens", sql: include_str!("../../migrations/0028_invited_tokens.sql") },
     Migration { version: 29, name: "typed_data", sql: include_str!("../../migrations/0029_typed_data.sql") },
     Migration { version: 30, name: "files", sql: include_str!("../../migrations/0030_files.sql") },
+    Migration {
+        version: 31,
+        name: "waiting_messages",
+        sql: include_str!("../../migrations/0031_waiting_messages.sql"),
+    },
 ];
 
 /// An advisory lock number that is used for nothing else in this database.

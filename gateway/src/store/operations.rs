@@ -10,7 +10,7 @@ use deskgate_protocol::operation::{
     ControlOperation, OperationErrorCode, OperationKind, OperationOutcome, OperationTarget, OutcomeCode, RequestedBy,
 };
 use deskgate_protocol::run::{EventType, RunState};
-use deskgate_protocol::{ApplicationId, ConversationId, DeviceId, EndpointId, EventId, KeyId, OperationId, RunId};
+use deskgate_protocol::{ApplicationId, ConversationId, DeviceId, EndpointId, EventId, OperationId, RunId};
 use serde_json::json;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Row, Transaction};
@@ -45,12 +45,12 @@ pub enum Requester {
     Application {
         /// The application.
         app_id: ApplicationId,
-        /// Its key.
-        key_id: KeyId,
+        /// Its key, or a webhook of it.
+        actor: ActivityActor,
         /// Its subject.
         subject: String,
-        /// The request, so that a repetition is known.
-        request: RequestKey,
+        /// The request, so that a repetition is known; `None`: it is known by the message that it belongs to.
+        request: Option<RequestKey>,
         /// Whether the rate allows a new operation. The result of an earlier request is found all the same.
         within_rate: bool,
     },
@@ -68,14 +68,14 @@ impl Requester {
 
     fn doer(&self) -> ActivityActor {
         match self {
-            Self::Application { key_id, .. } => ActivityActor::Key(*key_id),
+            Self::Application { actor, .. } => *actor,
             Self::Person(owner) => ActivityActor::Person(owner.by),
         }
     }
 
     fn request(&self) -> Option<&RequestKey> {
         match self {
-            Self::Application { request, .. } => Some(request),
+            Self::Application { request, .. } => request.as_ref(),
             Self::Person(_) => None,
         }
     }
@@ -387,6 +387,24 @@ const CANCEL_STARTED_SQL: &str = "-- operations::cancelling
         WHERE run_id = $1 RETURNING run_id, last_sequence)
     INSERT INTO run_events (run_id, sequence, event_id, type, data)
     SELECT run_id, last_sequence, $4, $5, $6::text::json FROM moved";
+
+/// Stops a run for a newer message of its conversation. Returns the device to notify.
+pub(super) async fn interrupt(
+    transaction: &Transaction<'_>,
+    by: &Requester,
+    run_id: RunId,
+    retention: Duration,
+) -> Result<Option<DeviceId>, Error> {
+    let reason = Some("A newer message of its conversation interrupts it.".to_owned());
+    let what = OperationAction::Stop { run_id, expected_attempt: None, reason, retention };
+    let asked = OperationRequest { operation_id: OperationId::new(), by: by.clone(), what };
+    let OperationLookup::Begun(device_id) = stop(transaction, &asked).await? else {
+        // Its stop was asked for before, or the message is beyond the rate and will not be accepted.
+        return Ok(None);
+    };
+    activity::write_operation(transaction, by.doer(), asked.operation_id).await?;
+    Ok(device_id)
+}
 
 async fn reset(transaction: &Transaction<'_>, asked: &OperationRequest) -> Result<OperationLookup, Error> {
     let OperationAction::Reset { conversation_id, expected_generation } = &asked.what else {

@@ -92,7 +92,7 @@ impl Store {
     ) -> Result<Page<StoredRun>, Error> {
         let sql = format!(
             "-- run_content::messages
-            SELECT r.*, NULL::bigint AS queue_position, {PRESENCE_SQL} AS presence FROM (
+            SELECT r.*, NULL::bigint AS queue_position, NULL::bigint AS conversation_position, {PRESENCE_SQL} AS presence FROM (
                 SELECT *, sum(bytes) OVER newest_first AS total, row_number() OVER newest_first AS place,
                     count(*) OVER () AS found FROM (
                     SELECT *, octet_length(input::text) + coalesce(octet_length(result::text), 0)

@@ -17,7 +17,7 @@ use super::{Error, Store};
 /// The columns of a record without input and result, which may be a megabyte each, and without its receipt.
 pub(super) const RUN_SUMMARY_COLUMNS: &str =
     "r.run_id, r.endpoint_id, r.endpoint_version, r.state, r.started_at, r.restarts, NULL::json AS input,
-    NULL::json AS output, NULL::json AS result, NULL::json AS artifacts, r.error, r.usage, r.metadata, NULL::bigint AS queue_position, r.last_sequence, r.created_at,
+    NULL::json AS output, NULL::json AS result, NULL::json AS artifacts, r.error, r.usage, r.metadata, NULL::bigint AS queue_position, r.awaits_turn, NULL::bigint AS conversation_position, r.last_sequence, r.created_at,
     r.queue_expires_at, r.finished_at, r.purge_at, r.conversation_id, r.generation, r.stop_operation_id,
     r.stop_requested_at, r.stop_requested_by,
     r.model_unavailable_since, NULL::text AS receipt, r.content_deleted_at";
@@ -31,6 +31,8 @@ pub struct StoredRun {
     pub presence: Presence,
     /// Whether the model of the attempt cannot be used at the moment.
     pub model_is_unavailable: bool,
+    /// Whether it waits for the messages of its conversation that came before it.
+    pub awaits_turn: bool,
 }
 
 /// A run as a list of its device's owner shows it: with how its input begins, and in a conversation how its result does.
@@ -76,10 +78,14 @@ const MAX_QUEUE_POSITION: i64 = 100;
 fn select(more: &str) -> String {
     format!(
         "SELECT r.*, {PRESENCE_SQL} AS presence,
-            CASE WHEN r.state = 'queued' THEN (SELECT count(*) FROM (
-                SELECT FROM run_queue b WHERE b.device_id = r.device_id AND b.offered_until IS NULL
+            CASE WHEN r.state = 'queued' AND NOT r.awaits_turn THEN (SELECT count(*) FROM (
+                SELECT FROM run_queue b WHERE b.device_id = r.device_id AND NOT b.awaits_turn AND b.offered_until IS NULL
                     AND (b.created_at, b.run_id) < (r.created_at, r.run_id) LIMIT {MAX_QUEUE_POSITION}) before)
-            END AS queue_position
+            END AS queue_position,
+            CASE WHEN r.state = 'queued' AND r.awaits_turn THEN (
+                SELECT 1 + count(*) FROM run_queue b WHERE b.conversation_id = r.conversation_id AND b.awaits_turn
+                    AND (b.created_at, b.run_id) < (r.created_at, r.run_id))
+            END AS conversation_position
         FROM runs r JOIN devices d USING (device_id) {more}"
     )
 }
@@ -198,7 +204,7 @@ impl Store {
     /// The database does not answer, or refuses the statement.
     pub async fn whole_runs(&self, device_id: DeviceId, runs: &[RunId]) -> Result<Vec<(StoredRun, String)>, Error> {
         let sql = format!(
-            "SELECT r.*, NULL::bigint AS queue_position, {PRESENCE_SQL} AS presence FROM runs r JOIN devices d USING (device_id)
+            "SELECT r.*, NULL::bigint AS queue_position, NULL::bigint AS conversation_position, {PRESENCE_SQL} AS presence FROM runs r JOIN devices d USING (device_id)
             WHERE r.run_id = ANY($1) AND r.device_id = $2 ORDER BY r.run_id DESC -- runs::whole_runs"
         );
         let ids: Vec<_> = runs.iter().map(|run_id| run_id.uuid()).collect();
@@ -252,6 +258,9 @@ pub(super) fn stored_run(row: &Row) -> Result<StoredRun, Error> {
     let run_id = RunId::from(row.try_get::<_, uuid::Uuid>("run_id")?);
     let state: RunState = word(row.try_get("state")?)?;
     let moment = |name| row.try_get::<_, Option<jiff::Timestamp>>(name).map(|time| time.map(Timestamp));
+    let position = |name| -> Result<_, Error> {
+        Ok(row.try_get::<_, Option<i64>>(name)?.map(|n| u32::try_from(n).unwrap_or(u32::MAX)))
+    };
     let content_deleted_at = moment("content_deleted_at")?;
     let has_content = content_deleted_at.is_none();
     let run = Run {
@@ -281,7 +290,8 @@ pub(super) fn stored_run(row: &Row) -> Result<StoredRun, Error> {
         usage: json(row, "usage")?,
         receipt: row.try_get("receipt")?,
         metadata: json::<BTreeMap<String, String>>(row, "metadata")?.unwrap_or_default(),
-        queue_position: row.try_get::<_, Option<i64>>("queue_position")?.map(|n| u32::try_from(n).unwrap_or(u32::MAX)),
+        queue_position: position("queue_position")?,
+        conversation_position: position("conversation_position")?,
         last_sequence: row.try_get::<_, i64>("last_sequence")?.unsigned_abs(),
         created_at: row.try_get::<_, jiff::Timestamp>("created_at")?.into(),
         queue_expires_at: row.try_get::<_, jiff::Timestamp>("queue_expires_at")?.into(),
@@ -292,7 +302,12 @@ pub(super) fn stored_run(row: &Row) -> Result<StoredRun, Error> {
         links: RunLinks::of(run_id),
     };
     let since: Option<jiff::Timestamp> = row.try_get("model_unavailable_since")?;
-    Ok(StoredRun { run, presence: word(row.try_get("presence")?)?, model_is_unavailable: since.is_some() })
+    Ok(StoredRun {
+        awaits_turn: row.try_get("awaits_turn")?,
+        presence: word(row.try_get("presence")?)?,
+        model_is_unavailable: since.is_some(),
+        run,
+    })
 }
 
 fn stop(row: &Row) -> Result<Option<Stop>, Error> {

@@ -6,6 +6,7 @@ mod alike;
 mod approvals;
 mod arbitrary;
 mod bodies;
+mod busy;
 mod callbacks;
 mod compression;
 mod conversations;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use deskgate_gateway::signing::{SigningSecret, sign};
+use deskgate_protocol::conversation::OnBusy;
 use deskgate_protocol::management::*;
 use deskgate_protocol::{HookId, RunId, Timestamp};
 use serde_json::{Value, json};
@@ -32,6 +33,7 @@ pub(crate) fn settings(device: &DeviceFixture) -> WebhookSettings {
             subject: Some("anna".to_owned()),
             subject_path: Some("$.ticket.customer".to_owned()),
             conversation_key: None,
+            on_busy: Default::default(),
             metadata: BTreeMap::from([("ticket".to_owned(), "$.ticket.id".to_owned())]),
             data: BTreeMap::new(),
         },
@@ -258,6 +260,33 @@ async fn an_event_with_a_conversation_is_a_message_in_its_present_generation() {
     let mut other = ticket();
     other["ticket"]["id"] = json!("a\u{7}b");
     assert_eq!(sender.send(&gateway, "evt-4", &other).await.code(), "mapping_failed");
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn an_event_waits_for_its_conversation_or_interrupts_it_if_its_webhook_says_so() {
+    let gateway = TestGateway::new().await;
+    let with = async |on_busy| {
+        WebhookSender::new(&gateway, |settings| {
+            settings.name = format!("tickets that {on_busy}");
+            settings.mapping.conversation_key = Some("$.ticket.id".to_owned());
+            settings.mapping.on_busy = on_busy;
+        })
+        .await
+    };
+    let (waits, interrupts) = (with(OnBusy::Enqueue).await, with(OnBusy::Interrupt).await);
+    let (session, _) = gateway.device.connect().await;
+    let first = waits.send(&gateway, "evt-1", &ticket()).await.run_id();
+    assert_eq!(crate::conversations::start(&gateway, session).await, first);
+    let second = waits.send(&gateway, "evt-2", &ticket()).await.run_id();
+    assert_eq!(gateway.read(second).await.json()["conversation_position"], 1);
+    let third = interrupts.send(&gateway, "evt-3", &ticket()).await.run_id();
+    assert_eq!(gateway.read(third).await.json()["conversation_position"], 2);
+    assert_eq!(gateway.read(first).await.json()["state"], "cancelling");
+    assert_eq!(interrupts.send(&gateway, "evt-3", &ticket()).await.run_id(), third, "the same event");
+    let noted = gateway.store().activity(gateway.device.device_id, None, None, 10).await.expect("activity");
+    let stopped = noted.iter().find(|entry| entry.what == ActivityKind::RunStopped).expect("noted");
+    assert_eq!((stopped.by, stopped.about.clone()), (Actor::Webhook, Some(first.to_string())));
     gateway.stop().await;
 }
 

@@ -29,6 +29,8 @@ api_words! {
         Agent = "agent",
         /// A business system with an application key.
         Key = "key",
+        /// A webhook, for an event of another system.
+        Webhook = "webhook",
         /// The administrator of the gateway's server.
         Administrator = "administrator",
     }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use zeroize::Zeroizing;
 
+use crate::conversation::OnBusy;
 use crate::ids::{ApplicationId, ConversationId, EndpointId, HookId, ReceiptId, RunId};
 use crate::time::Timestamp;
 use crate::words::api_words;
@@ -118,6 +119,9 @@ pub struct WebhookMapping {
     /// Where the event names its conversation. If set, events become messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation_key: Option<String>,
+    /// What becomes of an event while its conversation works on another one.
+    #[serde(default)]
+    pub on_busy: OnBusy,
     /// Labels of the run, each with the path of its value.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metadata: BTreeMap<String, String>,

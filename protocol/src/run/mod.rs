@@ -122,9 +122,12 @@ pub struct Run {
     pub receipt: Option<String>,
     /// The caller's own labels.
     pub metadata: BTreeMap<String, String>,
-    /// Runs before it in the device's queue, while it is not started; counted up to 100.
+    /// Runs before it in the device's queue, while it is not started and waits for no other message; counted up to 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_position: Option<u32>,
+    /// Messages of its conversation that go before it, while it waits for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conversation_position: Option<u32>,
     /// The number of its newest event.
     pub last_sequence: u64,
     /// When it was accepted.

@@ -27,6 +27,8 @@ pub enum StateReasonCode {
     DeviceIncompatible,
     /// The device works on other runs.
     DeviceBusy,
+    /// The conversation works on the messages before it.
+    ConversationBusy,
     /// A tool call waits for the desktop user.
     ApprovalPending,
     /// The model cannot be used at the moment, and is asked again.
@@ -52,6 +54,9 @@ impl StateReasonCode {
                 "The device's version does not match the gateway's. One of them has to be upgraded first."
             }
             Self::DeviceBusy => "The device is connected and starts this run as soon as it has room.",
+            Self::ConversationBusy => {
+                "The conversation works on the messages before this one. The run starts after them."
+            }
             Self::ApprovalPending => "A tool call waits for the desktop user's decision.",
             Self::ModelUnavailable => {
                 "The model cannot be used at the moment. The device asks it again until the run's time is over."

@@ -1,7 +1,7 @@
 //! Samples of management requests and their replies.
 
 use deskgate_protocol::canonical::Sha256Digest;
-use deskgate_protocol::conversation::ConversationState;
+use deskgate_protocol::conversation::{ConversationState, OnBusy};
 use deskgate_protocol::delivery::*;
 use deskgate_protocol::management::*;
 use deskgate_protocol::run::{Run, RunState};
@@ -436,6 +436,7 @@ fn hook_settings() -> WebhookSettings {
             subject: Some("anna".to_owned()),
             subject_path: Some("$.customer".to_owned()),
             conversation_key: Some("$.id".to_owned()),
+            on_busy: OnBusy::Enqueue,
             metadata: [("ticket".to_owned(), "$.id".to_owned())].into(),
             data: [("number".to_owned(), "$.id".to_owned())].into(),
         },

@@ -34,7 +34,7 @@ fn every_word_is_written_and_read_as_ever() {
         TransferRefusalCode { TicketInvalid Stale Invalid Gone DigestMismatch TooMany StorageFull Busy }
         ManagementErrorCode { Invalid NotFound Conflict AdministratorOnly QuotaReached Unavailable }
         AskedBy { Page Cli Agent }
-        Actor { Page Cli Agent Key Administrator }
+        Actor { Page Cli Agent Key Webhook Administrator }
         ActivityKind { ApplicationCreated ApplicationDisabled DisablingCompleted ApplicationRemoved KeyCreated KeyRolled
             KeyRevoked ServicePublished ServiceDisabled ServiceEnabled ServiceUnpublished AccessEnabled AccessPaused CallbackSet CallbackDisabled CallbackEnabled
             CallbackSecretRolled AllowlistChanged DeliveryTriggered DeliveryResent DeliveriesRecovered ListenerOpened
@@ -61,12 +61,13 @@ fn every_word_is_written_and_read_as_ever() {
         RunState { Queued WaitingForDevice Running AwaitingApproval AwaitingReconciliation Cancelling Succeeded Failed
             Cancelled Expired }
         ConversationState { Idle Busy Resetting }
+        OnBusy { Reject Enqueue Interrupt }
         OperationKind { RunStop ConversationReset }
         OperationState { Pending Delivered Completed Failed }
         OperationErrorCode { DeviceRemoved }
         OutcomeCode { Stopped AlreadyFinal OutcomeUnknown Reset }
         RequestedBy { Application DesktopUser Administrator }
-        StateReasonCode { DeviceOffline DeviceAsleep DevicePaused DeviceIncompatible DeviceBusy ApprovalPending ModelUnavailable
+        StateReasonCode { DeviceOffline DeviceAsleep DevicePaused DeviceIncompatible DeviceBusy ConversationBusy ApprovalPending ModelUnavailable
             OutcomeUnknown StopRequested }
         FinishReason { Completed Length }
         RunErrorCode { ModelError ModelAuth ToolError SandboxUnavailable MaxDurationExceeded MaxTurnsExceeded

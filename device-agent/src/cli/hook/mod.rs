@@ -291,6 +291,7 @@ fn describe(detail: &WebhookDetail) -> String {
         .fields("subject", mapping.subject.as_ref())
         .fields("subject path", mapping.subject_path.as_ref())
         .fields("conversation", mapping.conversation_key.as_ref())
+        .fields("on busy", mapping.conversation_key.as_ref().map(|_| mapping.on_busy))
         .fields("label", mapping.metadata.iter().map(|(label, path)| format!("{label} = {path}")))
         .fields("data", mapping.data.iter().map(|(name, path)| format!("{name} = {path}")))
         .field("rate", format!("{} a second", settings.requests_per_second))

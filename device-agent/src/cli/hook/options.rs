@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_protocol::EndpointId;
+use deskgate_protocol::conversation::OnBusy;
 use deskgate_protocol::management::{
     HashAlgorithm, PlainHmac, SignatureEncoding, WebhookFilter, WebhookMapping, WebhookScheme, WebhookSettings,
 };
@@ -51,6 +52,10 @@ pub(in crate::cli) struct HookOptions {
     /// Where the event names its conversation: events become messages
     #[arg(long, value_name = "PATH")]
     conversation_key: Option<String>,
+    /// What becomes of a message while its conversation works on another one: reject, enqueue or interrupt [default:
+    /// reject]
+    #[arg(long, value_name = "WHAT")]
+    on_busy: Option<OnBusy>,
     /// A label of the run and where its value is, as in issue=$.issue.number; may be repeated
     #[arg(long, value_name = "NAME=PATH", value_parser = label)]
     label: Vec<(String, String)>,
@@ -160,6 +165,7 @@ impl HookOptions {
             subject: None,
             subject_path: None,
             conversation_key: None,
+            on_busy: OnBusy::default(),
             metadata: BTreeMap::new(),
             data: BTreeMap::new(),
         };
@@ -182,6 +188,7 @@ impl HookOptions {
         put_optional(&mut settings.mapping.subject, self.subject);
         put_optional(&mut settings.mapping.subject_path, self.subject_path);
         put_optional(&mut settings.mapping.conversation_key, self.conversation_key);
+        put(&mut settings.mapping.on_busy, self.on_busy);
         put_optional(&mut settings.filter.condition, self.condition);
         if !self.event_type.is_empty() {
             settings.filter.event_types = self.event_type.into_iter().filter(|kind| !kind.is_empty()).collect();

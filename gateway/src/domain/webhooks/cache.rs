@@ -141,6 +141,7 @@ fn decoy() -> (WebhookSettings, Rules, Zeroizing<Vec<u8>>) {
             subject: Some("none".to_owned()),
             subject_path: None,
             conversation_key: None,
+            on_busy: Default::default(),
             metadata: Default::default(),
             data: Default::default(),
         },

@@ -21,6 +21,7 @@ use crate::domain::rates::{Rate, RateStatus, RatesByRate};
 use crate::domain::refusal::Refusal;
 use crate::encryption::DataCipher;
 use crate::store::Store;
+use crate::store::activity::ActivityActor;
 use crate::store::conversations::{ConversationOpening, OpeningOutcome};
 use crate::store::messages::{Message, MessageAdmission};
 use crate::store::webhook_receipts::NewReceipt;
@@ -239,7 +240,8 @@ impl Reception {
                 other => return Err(unopened(other)),
             };
             let (conversation_id, expected_generation) = (conversation.conversation_id, conversation.generation);
-            let message = Message { submission: submission.clone(), conversation_id, expected_generation };
+            let when_busy = self.admission.when_busy(hook.settings.mapping.on_busy, whose, ActivityActor::Webhook);
+            let message = Message { submission: submission.clone(), conversation_id, expected_generation, when_busy };
             match self.admission.admit_message(message, &request.input).await? {
                 MessageAdmission::Accepted(_) => {
                     self.admission.waiting.one_more(hook.app_id);

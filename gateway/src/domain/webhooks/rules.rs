@@ -147,7 +147,8 @@ impl Rules {
             return Err(InvalidSettings::Rate);
         }
         let WebhookFilter { event_types, condition } = &settings.filter;
-        let WebhookMapping { text, subject, subject_path, conversation_key, metadata, data } = &settings.mapping;
+        let WebhookMapping { text, subject, subject_path, conversation_key, on_busy: _, metadata, data } =
+            &settings.mapping;
         let is_type =
             |kind: &String| (1..=255).contains(&kind.len()) && !kind.strip_suffix('*').unwrap_or(kind).contains('*');
         if event_types.len() > MAX_FILTER_TYPES || !event_types.iter().all(is_type) {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use deskgate_protocol::conversation::OnBusy;
 use deskgate_protocol::{EndpointId, FileId};
 use serde_json::{Map, Value};
 use utoipa::openapi::RefOr;
@@ -36,6 +37,8 @@ pub(in crate::http) struct Message {
     /// The generation of the conversation as it was last read.
     #[schema(minimum = 1, maximum = 2_147_483_647)]
     expected_generation: u32,
+    /// What becomes of it while the conversation works on another message; `reject` if absent. At most 16 messages wait.
+    on_busy: Option<OnBusy>,
     input: NewInput,
     /// The data that the result is to have beside its text. A service takes it where its `caller_schema` is true.
     output: Option<NewOutput>,

@@ -134,6 +134,8 @@ pub(super) struct Problem {
     active_run_id: Option<RunId>,
     /// With `conversation_busy`: the reset under way.
     operation_id: Option<OperationId>,
+    /// With `conversation_busy`: the messages that wait, if no more may.
+    waiting_messages: Option<u32>,
     /// With `attempt_mismatch`: the attempt the run is in.
     current_attempt: Option<u32>,
     /// With `idempotency_key_reused`: the run that the key stands for.

@@ -5,8 +5,8 @@
 
 use serde_json::{Map, Value, json};
 
-/// The sets of words that never grow.
-const CLOSED_ENUMS: [&str; 2] = ["Phase", "Effects"];
+/// The sets of words that never grow, and those that only clients write.
+const CLOSED_ENUMS: [&str; 3] = ["Phase", "Effects", "OnBusy"];
 
 /// Rewrites the whole document.
 pub(super) fn keep_to(document: &mut Value) {

@@ -230,9 +230,10 @@ impl Code {
                 title: "Conversation busy",
                 retry: RetryAdvice::Yes,
                 what: "The conversation works on another run or is being reset.",
-                why: "A conversation takes one message at a time, in order.",
+                why: "A conversation works on one message at a time, in order. Messages that are sent with `on_busy` wait, but \
+                      not more than 16, and not for a reset.",
                 next: "Wait until the run that `active_run_id` names, or the reset that `operation_id` names, has ended, then \
-                       send the request again.",
+                       send the request again. Or send the message with `on_busy` as `enqueue`.",
                 members: &[
                     ProblemMember {
                         name: "active_run_id",
@@ -243,6 +244,11 @@ impl Code {
                         name: "operation_id",
                         meaning: "The reset under way; absent while it works on a run.",
                         example: "\"op_01a1fdacce8377d0a8e1b3a0c5d9e6f7\"",
+                    },
+                    ProblemMember {
+                        name: "waiting_messages",
+                        meaning: "The messages that wait, if the message was to wait and no more may.",
+                        example: "16",
                     },
                 ],
             },

@@ -39,7 +39,7 @@ macro_rules! free_runs {
                     FOR UPDATE SKIP LOCKED) free
                 WHERE q.device_id = ",
             $device,
-            " AND q.offered_until IS NULL
+            " AND NOT q.awaits_turn AND q.offered_until IS NULL
                     -- Written so that the index of expiries is no way to it.
                     AND q.queue_expires_at - now() > interval '0'",
             $but,

@@ -8,7 +8,7 @@ mod fences;
 mod looks;
 mod model;
 mod plans;
-mod queue;
+pub(crate) mod queue;
 mod recalls;
 mod scratch;
 mod sleep;

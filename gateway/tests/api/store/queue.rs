@@ -33,12 +33,12 @@ enum Analysed {
 
 /// The difference between the queue and the queued runs.
 pub(crate) const ASTRAY_SQL: &str = "SELECT count(*) FROM (
-    (SELECT run_id, device_id, app_id, endpoint_id, created_at, queue_expires_at, offered_until FROM runs
-        WHERE state = 'queued' EXCEPT SELECT * FROM run_queue)
+    (SELECT run_id, device_id, app_id, endpoint_id, created_at, queue_expires_at, offered_until, awaits_turn,
+        CASE WHEN awaits_turn THEN conversation_id END FROM runs WHERE state = 'queued' EXCEPT SELECT * FROM run_queue)
     UNION ALL
     (SELECT * FROM run_queue EXCEPT
-        SELECT run_id, device_id, app_id, endpoint_id, created_at, queue_expires_at, offered_until FROM runs
-        WHERE state = 'queued')) astray";
+        SELECT run_id, device_id, app_id, endpoint_id, created_at, queue_expires_at, offered_until, awaits_turn,
+        CASE WHEN awaits_turn THEN conversation_id END FROM runs WHERE state = 'queued')) astray";
 
 /// Runs of this device in a state, past the gateway.
 async fn plant(test_store: &TestStore, count: usize, ended: bool) {
