@@ -11,7 +11,7 @@ use super::admission::{
     AdmissionService, AdmittedRun, MAX_VERSIONS_CHECKED, Principal, RunRequest, identity, new_run, submission,
 };
 use super::refusal::Refusal;
-use super::runs::visible_run;
+use super::runs::{find, visible_run};
 use super::{files, typed_data};
 use crate::store::activity::ActivityActor;
 use crate::store::conversations::{ConversationOpening, ConversationQuery, OpeningOutcome};
@@ -94,6 +94,27 @@ pub(super) fn unopened(opened: OpeningOutcome) -> Refusal {
 pub async fn read(store: &Store, caller: &Caller, conversation_id: ConversationId) -> Result<Conversation, Refusal> {
     let found = store.conversation(caller.app_id(), caller.subject(), conversation_id).await?;
     found.filter(|conversation| caller.may_use(conversation.endpoint_id)).ok_or(Refusal::NotFound)
+}
+
+/// The conversation in which a run of this caller is the newest message; `None`: the run is of no conversation.
+///
+/// # Errors
+/// [`Refusal::NotFound`]: no such run, or one that the caller may not see. [`Refusal::RunPurged`]: it ended and was deleted.
+/// [`Refusal::GenerationMismatch`]: the conversation was reset since. [`Refusal::ConversationMovedOn`]: a newer message is
+/// there. [`Refusal::StoreUnavailable`] or [`Refusal::Internal`]: the database does not answer, or refuses the statement.
+pub async fn behind(store: &Store, caller: &Caller, run_id: RunId) -> Result<Option<Conversation>, Refusal> {
+    let run = find(store, caller, run_id).await?.run;
+    let Some(conversation_id) = run.conversation_id else { return Ok(None) };
+    let conversation = read(store, caller, conversation_id).await?;
+    if run.generation != Some(conversation.generation) {
+        return Err(Refusal::GenerationMismatch { current_generation: conversation.generation });
+    }
+    let newest = MessagePage { conversation_id, generation: None, before: None, limit: 1 };
+    let newest = messages(store, caller, &newest).await?.entries.first().map(|run| run.run_id);
+    match newest == Some(run_id) {
+        true => Ok(Some(conversation)),
+        false => Err(Refusal::ConversationMovedOn { newest }),
+    }
 }
 
 /// The filter of a caller's list of conversations.

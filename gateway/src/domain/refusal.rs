@@ -72,6 +72,12 @@ pub enum Refusal {
         /// The messages that wait, if a further one could not.
         waiting_messages: Option<u32>,
     },
+    /// A response is to be continued that is not the newest of its conversation.
+    #[error("The conversation has gone on behind this response. Continue the newest one; there are no branches.")]
+    ConversationMovedOn {
+        /// The run of the newest message.
+        newest: Option<RunId>,
+    },
     /// The run was handed to its device once more since the caller read it.
     #[error("The run is in attempt {current_attempt}. Read it and decide whether it is still to be stopped.")]
     AttemptMismatch {

@@ -117,7 +117,7 @@ fn automatic(bytes: &[u8]) -> Option<(usize, Error)> {
 fn answer(error: Error, automatic: &[u8]) -> Vec<u8> {
     let id = fresh_id();
     let mut response = error.into_response();
-    error::complete(&mut response, &id);
+    error::complete(&mut response, &id, false);
     write_common_headers(response.headers_mut(), id);
     let (parts, body) = response.into_parts();
     // A problem document is in memory.

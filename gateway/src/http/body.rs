@@ -81,7 +81,8 @@ pub(super) fn generation(value: Option<Value>, flaws: &mut Vec<Flaw>) -> Option<
     generation
 }
 
-fn on_busy(value: Option<Value>, flaws: &mut Vec<Flaw>) -> OnBusy {
+/// What becomes of a message while its conversation is busy.
+pub(super) fn on_busy(value: Option<Value>, flaws: &mut Vec<Flaw>) -> OnBusy {
     let Some(value) = value else { return OnBusy::default() };
     let known = value.as_str().and_then(|word| word.parse().ok());
     known.unwrap_or_else(|| {
@@ -206,7 +207,7 @@ fn files(value: &Value, flaws: &mut Vec<Flaw>) -> Vec<FileId> {
 }
 
 /// The run's own output. Whether its schema can be used is found out later, as that may take a while.
-fn output(value: Option<Value>, flaws: &mut Vec<Flaw>) -> Option<Output> {
+pub(super) fn output(value: Option<Value>, flaws: &mut Vec<Flaw>) -> Option<Output> {
     let detail = "an object with the members \"name\" and \"schema\"";
     let mut members = match value? {
         Value::Object(members) => members,
@@ -239,7 +240,7 @@ fn output(value: Option<Value>, flaws: &mut Vec<Flaw>) -> Option<Output> {
     name.map(|name| Output { name, schema })
 }
 
-fn metadata(value: Option<Value>, flaws: &mut Vec<Flaw>) -> BTreeMap<String, String> {
+pub(super) fn metadata(value: Option<Value>, flaws: &mut Vec<Flaw>) -> BTreeMap<String, String> {
     let members = match value {
         None => return BTreeMap::new(),
         Some(Value::Object(members)) => members,

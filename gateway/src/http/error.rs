@@ -5,13 +5,19 @@ use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
+use super::openai;
 use super::problems::{Code, RetryAdvice};
+use deskgate_protocol::RunId;
 use deskgate_protocol::file::MAX_FILE_BYTES;
+use deskgate_protocol::run::Run;
 
 use crate::domain::refusal::{Flaw, PriorResult, Refusal};
 
 /// The member that says how many bytes there are of what a range was asked of. Answers with it have `Content-Range` too.
 const RANGE_SIZE_MEMBER: &str = "size_bytes";
+
+/// The most characters of a caller's own text in a sentence.
+const MAX_SHOWN_CHARS: usize = 80;
 
 /// A failed request's answer. `request_id` is filled in when the answer is sent.
 #[derive(Clone, Debug)]
@@ -36,6 +42,32 @@ impl Error {
     /// The object does not exist, or the caller may not see it.
     pub fn not_found() -> Self {
         Refusal::NotFound.into()
+    }
+
+    /// The model of a request names no service.
+    pub fn no_such_model(name: &str) -> Self {
+        let name: String = name.chars().take(MAX_SHOWN_CHARS).collect();
+        let detail = format!(
+            "No service that this key may use has the identifier or the name {name:?}. GET /openai/v1/models lists them."
+        );
+        let flaw = json!([{ "pointer": "/model", "code": "not_found", "detail": detail }]);
+        Self::new(Code::NotFound, detail).with("errors", flaw)
+    }
+
+    /// An answer that was held back for as long as it may be.
+    pub fn run_still_going(run_id: RunId) -> Self {
+        let detail = format!(
+            "The run was accepted and goes on. Nothing has to be sent again: read it with GET /api/v1/runs/{run_id}."
+        );
+        Self::new(Code::RunStillGoing, detail).with("run_id", run_id.to_string())
+    }
+
+    /// A run that ended without the answer that was asked for.
+    pub fn run_unsuccessful(run: &Run) -> Self {
+        let why = openai::of_run(run.state, run.error.as_ref()).unwrap_or_default();
+        let message = why["message"].as_str().unwrap_or("The run ended without an answer.");
+        let error = Self::new(Code::RunUnsuccessful, message).with("run_id", run.run_id.to_string());
+        run.error.iter().fold(error, |error, why| error.with("run_error", json!(why)))
     }
 
     /// No call has this path.
@@ -229,6 +261,9 @@ impl From<Refusal> for Error {
                 let busy = operation_id.into_iter().fold(busy, |e, id| e.with("operation_id", id.to_string()));
                 waiting_messages.into_iter().fold(busy, |e, waiting| e.with("waiting_messages", waiting))
             }
+            Refusal::ConversationMovedOn { newest } => {
+                newest.into_iter().fold(new(Code::ConversationMovedOn), |e, id| e.with("newest_run_id", id.to_string()))
+            }
             Refusal::AttemptMismatch { current_attempt } => {
                 new(Code::AttemptMismatch).with("current_attempt", current_attempt)
             }
@@ -269,8 +304,9 @@ impl IntoResponse for Error {
     }
 }
 
-/// Writes the problem document of an error, now that the request's identifier is known.
-pub(super) fn complete(response: &mut Response, request_id: &HeaderValue) {
+/// Writes the problem document of an error, now that the request's identifier is known; for SDKs of OpenAI with the member that
+/// they read.
+pub(super) fn complete(response: &mut Response, request_id: &HeaderValue, is_openai: bool) {
     let Some(error) = response.extensions_mut().remove::<Error>() else { return };
     let (code, facts) = (error.code.as_str(), error.code.facts());
     let mut document = json!({
@@ -298,6 +334,9 @@ pub(super) fn complete(response: &mut Response, request_id: &HeaderValue) {
     if error.code == Code::HeadTooLarge {
         // A client that sends such a head is likely to send more.
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    if is_openai {
+        openai::write_error(&mut document, facts.status, headers);
     }
     if let RetryAdvice::After(seconds) = facts.retry {
         headers.insert(header::RETRY_AFTER, HeaderValue::from_static(seconds));

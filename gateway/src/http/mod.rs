@@ -22,6 +22,7 @@
 //! | `accept` `compression` | the form of an answer that a caller wants |
 //! | `rates` | the rate limit's status, in every answer |
 //! | `endpoints` `runs` `run_list` `events` `files` `artifacts` `conversations` `operations` `deliveries` `capabilities` | the resources |
+//! | [`openai`] | the same runs as responses and chat completions of OpenAI's API |
 //! | `trial` | a stream for `doctor`, which is not part of the API |
 //! | `webhooks` | the endpoint for other systems' events |
 //! | [`hosted`] | the entry of devices with accounts |
@@ -52,6 +53,7 @@ mod header_timeout;
 mod host;
 pub mod hosted;
 mod html;
+mod openai;
 pub mod openapi;
 mod operations;
 mod paging;
@@ -172,6 +174,7 @@ pub fn router(api: Api) -> Router {
         None => calls,
     };
     calls
+        .merge(openai::routes())
         .route("/api/v1/openapi.json", get(openapi::document))
         .route("/api/v1/docs", get(openapi::reference::index))
         .route("/api/v1/docs/{name}", get(openapi::reference::page))
@@ -203,6 +206,7 @@ async fn envelope(State(meters): State<Metrics>, mut request: Request, next: Nex
     request.extensions_mut().insert(RequestId(id.clone()));
     let left = rates::RateLimitSlot::with(request.extensions_mut());
     let wants_gzip = compression::is_asked_for(request.headers());
+    let is_openai = openai::is_call(request.uri().path());
     let mut response = match unacceptable(&request) {
         Some(error) => error.into_response(),
         None => {
@@ -210,7 +214,7 @@ async fn envelope(State(meters): State<Metrics>, mut request: Request, next: Nex
             next.run(request).instrument(span).await
         }
     };
-    error::complete(&mut response, &id);
+    error::complete(&mut response, &id, is_openai);
     let held_back = response.extensions().get::<HeldBack>().map_or(Duration::ZERO, |held| held.0);
     let headers = response.headers_mut();
     left.write(headers);

@@ -40,6 +40,7 @@ mod mcp;
 mod models;
 mod notifications;
 mod observability;
+mod openai_clients;
 mod owner_files;
 mod packages;
 mod pairing;

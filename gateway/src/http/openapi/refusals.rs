@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use deskgate_protocol::run::RunError;
 use deskgate_protocol::{ConversationId, FileId, OperationId, RunId};
 use serde_json::{Map, Value, json};
 use utoipa::openapi::content::ContentBuilder;
@@ -136,6 +137,12 @@ pub(super) struct Problem {
     operation_id: Option<OperationId>,
     /// With `conversation_busy`: the messages that wait, if no more may.
     waiting_messages: Option<u32>,
+    /// With `conversation_moved_on`: the run of the conversation's newest message.
+    newest_run_id: Option<RunId>,
+    /// With `run_still_going` and `run_unsuccessful`: the run.
+    run_id: Option<RunId>,
+    /// With `run_unsuccessful`: the run's `error`, if it has one.
+    run_error: Option<RunError>,
     /// With `attempt_mismatch`: the attempt the run is in.
     current_attempt: Option<u32>,
     /// With `idempotency_key_reused`: the run that the key stands for.

@@ -77,6 +77,8 @@ codes! {
     BodyTimeout = "body_timeout",
     /// The conversation is in another generation.
     GenerationMismatch = "generation_mismatch",
+    /// A response is not the newest of its conversation.
+    ConversationMovedOn = "conversation_moved_on",
     /// The conversation works on a run.
     ConversationBusy = "conversation_busy",
     /// The key was used for a request with a different body.
@@ -99,6 +101,10 @@ codes! {
     UnsupportedMediaType = "unsupported_media_type",
     /// Values that are not acceptable.
     InvalidInput = "invalid_input",
+    /// A run whose answer was waited for goes on.
+    RunStillGoing = "run_still_going",
+    /// A run whose answer was waited for ended without one.
+    RunUnsuccessful = "run_unsuccessful",
     /// The name of a file cannot be used.
     InvalidName = "invalid_name",
     /// The bytes of a file are others than announced.

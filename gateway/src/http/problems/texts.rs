@@ -225,6 +225,55 @@ impl Code {
                     example: "2",
                 }],
             },
+            Self::ConversationMovedOn => &ProblemFacts {
+                status: StatusCode::CONFLICT,
+                title: "Conversation moved on",
+                retry: RetryAdvice::No,
+                what: "`previous_response_id` names a response that is not the newest of its conversation.",
+                why: "A conversation is one line: the device has heard what was said since, and cannot unhear it.",
+                next: "Continue the response of `newest_run_id`, or begin without `previous_response_id` and send what was said as \
+                       `input`.",
+                members: &[ProblemMember {
+                    name: "newest_run_id",
+                    meaning: "The run of the conversation's newest message.",
+                    example: "\"run_01a1fdacce837753badf368b3b8b6a04\"",
+                }],
+            },
+            Self::RunStillGoing => &ProblemFacts {
+                status: StatusCode::UNPROCESSABLE_ENTITY,
+                title: "Run still going",
+                retry: RetryAdvice::No,
+                what: "The answer to a chat completion was held back for 280 seconds, and the run has not ended.",
+                why: "The run waits for its device or for a person, or takes longer. It goes on, and sending the request again \
+                      would begin another one.",
+                next: "Read the run that `run_id` names, or use the Responses API with `background`, which answers at once.",
+                members: &[ProblemMember {
+                    name: "run_id",
+                    meaning: "The run.",
+                    example: "\"run_01a1fdacce837753badf368b3b8b6a04\"",
+                }],
+            },
+            Self::RunUnsuccessful => &ProblemFacts {
+                status: StatusCode::UNPROCESSABLE_ENTITY,
+                title: "Run unsuccessful",
+                retry: RetryAdvice::No,
+                what: "The run that was to answer a chat completion failed, was stopped, or expired.",
+                why: "A chat completion has no other place for it. Its run may have had effects, so nothing is repeated for you.",
+                next: "Read why in `run_error`, and in the record of the run that `run_id` names. Its `effects` say whether new \
+                       work is safe.",
+                members: &[
+                    ProblemMember {
+                        name: "run_id",
+                        meaning: "The run.",
+                        example: "\"run_01a1fdacce837753badf368b3b8b6a04\"",
+                    },
+                    ProblemMember {
+                        name: "run_error",
+                        meaning: "The run's `error`; absent if it has none.",
+                        example: "{ \"code\": \"model_error\", \"message\": \"The model failed.\", \"retryable\": true, \"effects\": \"none\" }",
+                    },
+                ],
+            },
             Self::ConversationBusy => &ProblemFacts {
                 status: StatusCode::CONFLICT,
                 title: "Conversation busy",

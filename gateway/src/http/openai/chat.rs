@@ -1,0 +1,236 @@
+//! The call of the Chat Completions API.
+
+use std::convert::Infallible;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use deskgate_protocol::management::Scope;
+use deskgate_protocol::run::{FinishReason, Phase, Run, RunEvent, RunState, Usage};
+use futures_util::stream::unfold;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::error::of_run;
+use super::held::{Waited, Waiting};
+use super::request::{self, Kind};
+use super::response::message_text;
+use super::{RunHeaders, admit};
+use crate::domain::access::{AuthenticatedRequest, Caller};
+use crate::domain::events::{EventStream, StreamFrame};
+use crate::domain::runs;
+use crate::http::Api;
+use crate::http::error::Error;
+use crate::http::events::STREAM_HEADERS;
+use crate::http::request_body::{ReceivedRequest, RequestBody};
+
+/// How long an answer is held back at most: Node's `fetch` gives up after 300 seconds without a head.
+const MAX_HELD_TIME: Duration = Duration::from_secs(280);
+
+/// `POST /openai/v1/chat/completions`
+pub(super) async fn create(
+    State(api): State<Arc<Api>>,
+    authenticated: AuthenticatedRequest,
+    ReceivedRequest { headers, body }: ReceivedRequest,
+) -> Result<Response, Error> {
+    api.admits()?;
+    let caller = authenticated.authorise_work(&[Scope::RunsWrite, Scope::RunsRead])?;
+    let mut incoming = RequestBody::of(&api, &caller, &headers, body)?;
+    let asked = request::read(&mut incoming, Kind::Chat).await?;
+    drop(incoming);
+    let admitted = admit::admit(&api, &caller, &headers, &asked, Kind::Chat).await?;
+    let run = admitted.run;
+    let about = RunHeaders { run_id: run.run_id, replayed: admitted.replayed, ignored: asked.ignored };
+    if asked.stream {
+        // Nothing of a chat's stream can be asked for again, so one that cannot be opened is told as a run that goes on.
+        let Ok(Some(stream)) = api.streams.open(&caller, run.run_id, 0).await else {
+            return Ok(about.write(Error::run_still_going(run.run_id).into_response()));
+        };
+        let chunks = Chunks::new(run, asked.includes_usage);
+        return Ok(about.write(streamed(api, caller, stream, chunks)));
+    }
+    let waiting = Waiting::for_end(api, caller, run.run_id);
+    let mut response = match waiting.next(MAX_HELD_TIME, MAX_HELD_TIME).await? {
+        Waited::Ended(run) => match completion(&run) {
+            Ok(body) => Json(body).into_response(),
+            Err(error) => error.into_response(),
+        },
+        Waited::Going | Waited::Over(_) => Error::run_still_going(run.run_id).into_response(),
+    };
+    response.extensions_mut().insert(waiting.elapsed());
+    Ok(about.write(response))
+}
+
+/// The run that has ended, as a completion.
+fn completion(run: &Run) -> Result<Value, Error> {
+    let Some((text, finish_reason)) = answer(run) else { return Err(Error::run_unsuccessful(run)) };
+    let message = json!({ "role": "assistant", "content": text, "refusal": null, "annotations": [] });
+    let choice = json!({ "index": 0, "message": message, "logprobs": null, "finish_reason": finish_reason });
+    let mut body = json!({ "object": "chat.completion", "choices": [choice], "usage": run.usage.as_ref().map(usage) });
+    write_head(&mut body, run);
+    Ok(body)
+}
+
+/// The text of a run that succeeded, and why it ends there.
+fn answer(run: &Run) -> Option<(String, &'static str)> {
+    let result = run.result.as_ref().filter(|_| run.state == RunState::Succeeded)?;
+    let reason = match result.finish_reason {
+        FinishReason::Completed => "stop",
+        FinishReason::Length => "length",
+    };
+    Some((result.data.as_deref().map_or_else(|| result.text.clone(), Value::to_string), reason))
+}
+
+fn write_head(body: &mut Value, run: &Run) {
+    body["id"] = json!(format!("chatcmpl-{}", run.run_id.uuid().simple()));
+    body["created"] = json!(run.created_at.0.as_second());
+    body["model"] = json!(run.endpoint_id);
+}
+
+fn usage(usage: &Usage) -> Value {
+    json!({
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.input_tokens.saturating_add(usage.output_tokens),
+        "prompt_tokens_details": { "cached_tokens": usage.cached_input_tokens },
+        "completion_tokens_details": { "reasoning_tokens": usage.reasoning_tokens },
+    })
+}
+
+/// Makes a chat's chunks of a run's events.
+struct Chunks {
+    run: Run,
+    includes_usage: bool,
+    /// The text of the present message that was sent.
+    sent: String,
+    /// Whether the present message is sent only once it is complete.
+    is_silent: bool,
+    /// The last complete message.
+    last: Option<String>,
+    out: String,
+}
+
+impl Chunks {
+    fn new(run: Run, includes_usage: bool) -> Self {
+        let mut chunks =
+            Self { run, includes_usage, sent: String::new(), is_silent: false, last: None, out: String::new() };
+        chunks.choice(json!({ "role": "assistant", "content": "" }), None);
+        chunks
+    }
+
+    fn choice(&mut self, delta: Value, finish_reason: Option<&str>) {
+        let choice = json!({ "index": 0, "delta": delta, "logprobs": null, "finish_reason": finish_reason });
+        self.chunk(json!([choice]), None);
+    }
+
+    fn chunk(&mut self, choices: Value, usage: Option<Value>) {
+        let mut body = json!({ "object": "chat.completion.chunk", "choices": choices });
+        write_head(&mut body, &self.run);
+        if self.includes_usage {
+            body["usage"] = usage.unwrap_or_default();
+        }
+        self.data(&body);
+    }
+
+    fn data(&mut self, data: &Value) {
+        let _ = write!(self.out, "data: {data}\n\n");
+    }
+
+    fn comment(&mut self, text: &str) {
+        let _ = write!(self.out, ": {text}\n\n");
+    }
+
+    fn text(&mut self, text: &str) {
+        // Messages of one run are paragraphs of one answer.
+        if self.sent.is_empty() && self.last.is_some() {
+            self.choice(json!({ "content": "\n\n" }), None);
+        }
+        self.choice(json!({ "content": text }), None);
+        self.sent.push_str(text);
+    }
+
+    fn piece(&mut self, offset: u64, text: &str) {
+        // What was sent cannot be taken back.
+        self.is_silent |= offset != self.sent.chars().count() as u64;
+        if !self.is_silent && !text.is_empty() {
+            self.text(text);
+        }
+    }
+
+    fn complete(&mut self, whole: String) {
+        if let Some(rest) = whole.strip_prefix(self.sent.as_str()).filter(|rest| !rest.is_empty()) {
+            let rest = rest.to_owned();
+            self.text(&rest);
+        }
+        (self.sent, self.is_silent, self.last) = (String::new(), false, Some(whole));
+    }
+
+    /// The end, with what no message had.
+    fn end(&mut self, run: &Run) {
+        match answer(run) {
+            Some((text, reason)) => {
+                if self.last.as_ref() != Some(&text) && !text.is_empty() {
+                    self.sent = String::new();
+                    self.text(&text);
+                }
+                self.choice(json!({}), Some(reason));
+                if self.includes_usage {
+                    self.chunk(json!([]), run.usage.as_ref().map(usage));
+                }
+                self.out.push_str("data: [DONE]\n\n");
+            }
+            None => {
+                let mut error = of_run(run.state, run.error.as_ref()).unwrap_or_default();
+                error["param"] = Value::Null;
+                self.data(&json!({ "error": error }));
+            }
+        }
+    }
+}
+
+/// A run's stream as that of a completion. Its state is behind a pointer, so that an idle one is small.
+fn streamed(api: Arc<Api>, caller: Caller, stream: EventStream, chunks: Chunks) -> Response {
+    let silence = api.listener.heartbeat;
+    let pieces = unfold(Box::new((api, caller, stream, chunks)), move |mut state| async move {
+        loop {
+            let (api, caller, stream, chunks) = &mut *state;
+            let written = std::mem::take(&mut chunks.out);
+            if !written.is_empty() {
+                return Some((Ok::<_, Infallible>(Bytes::from(written)), state));
+            }
+            match timeout(silence, stream.next()).await {
+                Err(_) => chunks.comment("nothing new"),
+                Ok(None) => return None,
+                Ok(Some(frame)) => tell(api, caller, chunks, frame).await?,
+            }
+        }
+    });
+    (STREAM_HEADERS, Body::from_stream(pieces)).into_response()
+}
+
+/// `None`: the stream breaks off.
+async fn tell(api: &Api, caller: &Caller, chunks: &mut Chunks, frame: StreamFrame) -> Option<()> {
+    match frame {
+        StreamFrame::Snapshot(_) => {}
+        StreamFrame::Said(said) => chunks.piece(said.delta.offset, &said.delta.text),
+        StreamFrame::Waiting(_) => chunks.comment("run.waiting_for_device"),
+        StreamFrame::Closing => chunks.comment("stream.closing"),
+        StreamFrame::Event(told) if told.kind.is_final() => {
+            let run = runs::read(&api.store, caller, chunks.run.run_id, Duration::ZERO).await.ok()?;
+            debug_assert_eq!(run.phase, Phase::Final, "its last event was stored");
+            chunks.end(&run);
+        }
+        StreamFrame::Event(told) => {
+            let event: RunEvent = serde_json::from_str(&told.json).ok()?;
+            match message_text(&event) {
+                Some(text) => chunks.complete(text),
+                None => chunks.comment(told.kind.as_str()),
+            }
+        }
+    }
+    Some(())
+}
