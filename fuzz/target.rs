@@ -16,6 +16,7 @@ use deskgate_gateway::domain::events::EventStreams;
 use deskgate_gateway::domain::files::FileService;
 use deskgate_gateway::domain::rates::Rate;
 use deskgate_gateway::domain::trial::TrialTickets;
+use deskgate_gateway::domain::unkeyed_requests::UnkeyedRequests;
 use deskgate_gateway::domain::webhooks::reception::Reception;
 use deskgate_gateway::encryption::DataCipher;
 use deskgate_gateway::http::{self, Api, server};
@@ -71,6 +72,8 @@ pub(crate) async fn furnish(store: &Store, seal: DataCipher, storage: ObjectStor
     let draining = CancellationToken::new();
     let (streams, streaming) = EventStreams::new(store.clone(), &limits, draining.clone(), tasks.stopping());
     tasks.spawn("streams", streaming);
+    let (unkeyed, noting) = UnkeyedRequests::new(store.clone(), tasks.stopping());
+    tasks.spawn("unkeyed requests", noting);
     let (reception, noting) = Reception::new(store.clone(), seal.clone(), admission.clone());
     tasks.spawn("receipts", noting);
     let (bodies, listener) = (BodyQuota::new(&limits), server::ListenerLimits::default());
@@ -83,6 +86,7 @@ pub(crate) async fn furnish(store: &Store, seal: DataCipher, storage: ObjectStor
         bodies,
         reception,
         streams,
+        unkeyed,
         admission,
         draining,
         limits,

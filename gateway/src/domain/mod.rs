@@ -61,6 +61,7 @@ pub mod storage_check;
 pub mod transfers;
 pub mod trial;
 pub mod typed_data;
+pub mod unkeyed_requests;
 pub mod webhooks;
 
 use std::num::NonZeroU32;

@@ -98,6 +98,7 @@ use crate::domain::events::EventStreams;
 use crate::domain::files::FileService;
 use crate::domain::refusal::Refusal;
 use crate::domain::trial::TrialTickets;
+use crate::domain::unkeyed_requests::UnkeyedRequests;
 use crate::domain::webhooks::reception::Reception;
 use crate::metrics::Metrics;
 use crate::store::Store;
@@ -123,6 +124,8 @@ pub struct Api {
     pub reception: Reception,
     /// Opens event streams.
     pub streams: EventStreams,
+    /// Requests of clients that send no Idempotency-Key.
+    pub unkeyed: UnkeyedRequests,
     /// Checks the tickets of trial streams.
     pub trials: TrialTickets,
     /// Cancelled when no more work is to be admitted.
@@ -219,7 +222,7 @@ async fn envelope(State(meters): State<Metrics>, mut request: Request, next: Nex
     let headers = response.headers_mut();
     left.write(headers);
     write_common_headers(headers, id);
-    let response = compression::compress(response, wants_gzip).await;
+    let response = openai::watched(compression::compress(response, wants_gzip).await);
     let route = route.as_ref().map_or("none", MatchedPath::as_str);
     let took = began.elapsed().saturating_sub(held_back);
     meters.request(route, method.as_str(), response.status().as_u16(), took);

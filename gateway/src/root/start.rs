@@ -34,6 +34,7 @@ use crate::domain::events::EventStreams;
 use crate::domain::files::FileService;
 use crate::domain::transfers::TransferService;
 use crate::domain::trial::TrialTickets;
+use crate::domain::unkeyed_requests::UnkeyedRequests;
 use crate::domain::webhooks::reception::Reception;
 use crate::encryption::DataCipher;
 use crate::heartbeat::Heartbeat;
@@ -264,6 +265,8 @@ impl GatewayBuilder {
         let (streams, streaming) =
             EventStreams::new(store.clone(), &limits, self.draining.clone(), self.works.stopping());
         self.works.spawn("streams", streaming);
+        let (unkeyed, noting) = UnkeyedRequests::new(store.clone(), self.works.stopping());
+        self.works.spawn("unkeyed requests", noting);
         let trials = TrialTickets::new(cipher.clone());
         let (reception, noting) = Reception::new(store.clone(), cipher, admission.clone());
         self.works.spawn("receipts", noting);
@@ -277,6 +280,7 @@ impl GatewayBuilder {
             reception,
             trials,
             streams,
+            unkeyed,
             admission,
             draining: self.draining.clone(),
             limits,

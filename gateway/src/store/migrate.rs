@@ -62,6 +62,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "waiting_messages",
         sql: include_str!("../../migrations/0031_waiting_messages.sql"),
     },
+    Migration {
+        version: 32,
+        name: "unkeyed_requests",
+        sql: include_str!("../../migrations/0032_unkeyed_requests.sql"),
+    },
 ];
 
 /// An advisory lock number that is used for nothing else in this database.

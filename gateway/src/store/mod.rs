@@ -83,6 +83,7 @@ pub mod runs;
 mod shared_reads;
 pub mod status_counts;
 mod tls_mode;
+pub mod unkeyed_requests;
 mod unpublishing;
 pub mod upkeep;
 pub mod webhook_receipts;

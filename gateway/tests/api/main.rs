@@ -25,6 +25,7 @@ mod invitations;
 mod keys;
 mod lists;
 mod one_call;
+mod openai;
 mod operations;
 mod ops;
 mod order;

@@ -24,15 +24,21 @@ async fn seen_by(client: &Path, script: &str, clients: Option<&Path>) -> (Value,
         services.push(device.add_service("shop", name, &folder, &["--model", model]).await);
     }
     let url = backend.request(reqwest::Method::GET, "").build().expect("a request").url().origin();
+    let mut arguments: Vec<_> = clients.iter().map(|path| path.display().to_string()).collect();
+    arguments.extend([url.ascii_serialization(), backend.key().to_owned()]);
+    arguments.extend(services.iter().cloned());
+    let seen = run_client(client, script, &folder, &arguments).await;
+    (seen, services.try_into().expect("three"))
+}
+
+/// Runs a client's program, and returns what it prints.
+async fn run_client(client: &Path, script: &str, folder: &Folder, arguments: &[String]) -> Value {
     let mut command = process::command(client, &folder.path());
-    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("clients").join(script));
-    command.args(clients);
-    command.args([url.ascii_serialization().as_str(), backend.key()]).args(&services);
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("clients").join(script)).args(arguments);
     let output = tokio::task::spawn_blocking(move || command.output()).await.expect("it ends").expect("it is there");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let said = String::from_utf8_lossy(&output.stdout);
     let seen = serde_json::from_str(said.lines().last().unwrap_or_default());
-    let services = services.try_into().expect("three");
-    (seen.unwrap_or_else(|error| panic!("{error}: {output:?}")), services)
+    seen.unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
 #[tokio::test]
@@ -111,4 +117,21 @@ async fn the_javascript_sdk_and_the_ai_sdk_ask_stream_resume_parse_and_cancel() 
     assert!(seen["no model"][3].to_string().contains("/openai/v1/models lists them"), "{}", seen["no model"]);
     assert_eq!((&seen["wrong input"][0], &seen["wrong input"][2]), (&json!(422), &json!("input")));
     assert!(seen["ai no model"].to_string().contains("No service"), "{}", seen["ai no model"]);
+}
+
+/// Requests whose answers are cut at any byte, twice each, while the SDK repeats them by itself.
+const CUT_REQUESTS: usize = 200;
+
+#[tokio::test]
+async fn an_answer_that_is_cut_at_any_byte_and_repeated_by_the_sdk_is_one_run() {
+    let (device, folder) = (TestDevice::built_in().await, Folder::new());
+    let model = folder.script("answers", json!([{ "text": "Answer to {{input}}." }]));
+    let backend = device.publish_here("shop", &folder, &["--model", &model]).await;
+    let origin = backend.request(reqwest::Method::GET, "").build().expect("a request").url().origin();
+    let number = CUT_REQUESTS.to_string();
+    let arguments =
+        [origin.ascii_serialization().as_str(), backend.key(), backend.endpoint_id(), &number].map(str::to_owned);
+    let seen = run_client(&third_party::python_tool("python"), "openai_cuts.py", &folder, &arguments).await;
+    assert_eq!((&seen["right"], &seen["runs"]), (&json!(CUT_REQUESTS), &json!(CUT_REQUESTS)), "{seen}");
+    assert!(seen["cuts"].as_u64().is_some_and(|cuts| cuts as usize > CUT_REQUESTS), "{seen}");
 }

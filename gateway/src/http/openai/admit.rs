@@ -11,6 +11,7 @@ use deskgate_protocol::{EndpointId, RunId};
 
 use super::models;
 use super::request::{Continuation, Kind, OpenAiRequest};
+use super::watched::Watch;
 use crate::domain::access::Caller;
 use crate::domain::admission::{AdmittedRun, DEFAULT_DURATION_S, DEFAULT_QUEUE_TTL_S, RunRequest};
 use crate::domain::conversations::{self, OpenConversation};
@@ -19,7 +20,7 @@ use crate::domain::{runs, typed_data};
 use crate::http::error::Error;
 use crate::http::{Api, caller};
 
-/// Admits the run that a request asks for.
+/// Admits the run that a request asks for; with the request, if it has no Idempotency-Key of its own.
 ///
 /// # Errors
 /// There is no such service, the request does not fit it or the conversation that it goes on in, or nothing is admitted.
@@ -29,7 +30,7 @@ pub(super) async fn admit(
     headers: &HeaderMap,
     asked: &OpenAiRequest,
     kind: Kind,
-) -> Result<AdmittedRun, Error> {
+) -> Result<(AdmittedRun, Option<Watch>), Error> {
     let service = models::service(api, caller, &asked.model).await?;
     let (input, input_json) = asked.input(&answers(api, caller, asked).await?, kind)?;
     if let Some(output) = &asked.output {
@@ -37,9 +38,14 @@ pub(super) async fn admit(
             if kind == Kind::Response { "/text/format/schema" } else { "/response_format/json_schema/schema" };
         typed_data::check_schema(output.schema.clone(), pointer).await?;
     }
-    let sent_key = caller::optional_idempotency_key(headers)?;
-    // Of a client that sends no key, each request is another one.
-    let idempotency_key = sent_key.unwrap_or_else(|| format!("openai-{}", uuid::Uuid::now_v7().simple()));
+    let (idempotency_key, unkeyed) = match caller::optional_idempotency_key(headers)? {
+        Some(key) => (key, None),
+        None => {
+            let call = if kind == Kind::Response { "POST responses" } else { "POST chat" };
+            let unkeyed = api.unkeyed.begin(caller, call, asked.fingerprint, is_retry(headers)).await?;
+            (unkeyed.key().to_owned(), Some(unkeyed))
+        }
+    };
     let request = RunRequest {
         endpoint_id: service.id,
         idempotency_key,
@@ -70,7 +76,13 @@ pub(super) async fn admit(
         }
         None => api.admission.admit(caller, request).await?,
     };
-    Ok(admitted)
+    Ok((admitted, unkeyed.map(Watch::of)))
+}
+
+/// Whether the client says that it has sent the request before: OpenAI's SDKs count what they repeat.
+fn is_retry(headers: &HeaderMap) -> bool {
+    let count = headers.get("x-stainless-retry-count").and_then(|count| count.to_str().ok()?.parse::<u32>().ok());
+    count.is_some_and(|count| count > 0)
 }
 
 /// What the runs said that an input refers to.

@@ -42,9 +42,9 @@ pub(super) async fn create(
     let mut incoming = RequestBody::of(&api, &caller, &headers, body)?;
     let asked = request::read(&mut incoming, Kind::Chat).await?;
     drop(incoming);
-    let admitted = admit::admit(&api, &caller, &headers, &asked, Kind::Chat).await?;
+    let (admitted, watch) = admit::admit(&api, &caller, &headers, &asked, Kind::Chat).await?;
     let run = admitted.run;
-    let about = RunHeaders { run_id: run.run_id, replayed: admitted.replayed, ignored: asked.ignored };
+    let about = RunHeaders { run_id: run.run_id, replayed: admitted.replayed, ignored: asked.ignored, watch };
     if asked.stream {
         // Nothing of a chat's stream can be asked for again, so one that cannot be opened is told as a run that goes on.
         let Ok(Some(stream)) = api.streams.open(&caller, run.run_id, 0).await else {

@@ -9,6 +9,7 @@
 //! | `response` | a run as a response |
 //! | `response_stream` | a run's events as those of a response, numbered so that they can be resumed exactly |
 //! | `chat` | the call of the Chat Completions API |
+//! | `watched` | whether the answer to a request without an `Idempotency-Key` was sent |
 //! | `held` | an answer that is held back until the run has ended |
 //! | `error` | problem documents with the member that SDKs read |
 //!
@@ -23,17 +24,20 @@ mod request;
 mod response;
 mod response_stream;
 mod responses;
+mod watched;
 
 use std::sync::Arc;
 
 use axum::Router;
-use axum::http::{HeaderName, HeaderValue, header};
+use axum::http::{HeaderName, HeaderValue};
 use axum::response::Response;
 use axum::routing::{get, post};
 use deskgate_protocol::RunId;
 
 use super::Api;
 pub(super) use error::{is_call, of_run, write_error};
+use watched::Watch;
+pub(super) use watched::watched;
 
 /// The calls of this door.
 pub(super) fn routes() -> Router<Arc<Api>> {
@@ -58,6 +62,8 @@ struct RunHeaders {
     replayed: bool,
     /// The parameters that were ignored.
     ignored: Vec<&'static str>,
+    /// The request, if it has no key of its own.
+    watch: Option<Watch>,
 }
 
 impl RunHeaders {
@@ -71,7 +77,9 @@ impl RunHeaders {
         if !self.ignored.is_empty() {
             headers.insert(IGNORED_HEADER, text(&self.ignored.join(",")));
         }
-        headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+        if let Some(watch) = &self.watch {
+            response.extensions_mut().insert(watch.clone());
+        }
         response
     }
 }

@@ -47,9 +47,9 @@ pub(super) async fn create(
     let mut incoming = RequestBody::of(&api, &caller, &headers, body)?;
     let asked = request::read(&mut incoming, Kind::Response).await?;
     drop(incoming);
-    let admitted = admit::admit(&api, &caller, &headers, &asked, Kind::Response).await?;
+    let (admitted, watch) = admit::admit(&api, &caller, &headers, &asked, Kind::Response).await?;
     let echo = echo(&asked);
-    let about = RunHeaders { run_id: admitted.run.run_id, replayed: admitted.replayed, ignored: asked.ignored };
+    let about = RunHeaders { run_id: admitted.run.run_id, replayed: admitted.replayed, ignored: asked.ignored, watch };
     let run = admitted.run;
     let answer = match (asked.stream, asked.background) {
         (true, _) => match api.streams.open(&caller, run.run_id, 0).await {
@@ -96,7 +96,7 @@ pub(super) async fn read(
     let run_id = identifier(id)?;
     let known = ["stream", "starting_after", "include", "include[]", "include_obfuscation"];
     let query = QueryParameters::read(query.as_deref(), &known)?;
-    let about = RunHeaders { run_id, replayed: false, ignored: Vec::new() };
+    let about = RunHeaders { run_id, replayed: false, ignored: Vec::new(), watch: None };
     if query.text("stream") != Some("true") {
         let run = runs::read(&api.store, &caller, run_id, Duration::ZERO).await?;
         return Ok(about.write(Json(written(api, run, RequestEcho::default(), false).await?).into_response()));
@@ -128,7 +128,7 @@ pub(super) async fn cancel(
     let request = RequestIdentity { idempotency_key: "openai-cancel".to_owned(), fingerprint: Sha256Digest::of(b"{}") };
     operations::stop(&api.store, &caller, run_id, stop, request, api.limits.retention).await?;
     let run = runs::read(&api.store, &caller, run_id, Duration::ZERO).await?;
-    let about = RunHeaders { run_id, replayed: false, ignored: Vec::new() };
+    let about = RunHeaders { run_id, replayed: false, ignored: Vec::new(), watch: None };
     Ok(about.write(Json(written(api, run, RequestEcho::default(), false).await?).into_response()))
 }
 

@@ -86,6 +86,12 @@ async fn webhooks(test_store: &TestStore, owner: Owner) {
     };
     store.note_receipts(&[receipt]).await.expect("note_receipts");
     assert_eq!(store.receipts(device.device_id, hook_id).await.expect("receipts").len(), 1);
+    let digest = deskgate_protocol::canonical::Sha256Digest([7; 32]);
+    let key = async |fresh, silence| store.key_of_unkeyed(digest, fresh, false, silence).await.expect("key_of_unkeyed");
+    assert_eq!(key("one", Duration::MAX / 4).await, "one");
+    store.see_unkeyed(&["one".to_owned()]).await.expect("see_unkeyed");
+    store.end_unkeyed(&["one".to_owned()], &[true]).await.expect("end_unkeyed");
+    assert_eq!(store.forget_unkeyed().await.expect("forget_unkeyed"), 0);
     assert_eq!(store.forget_receipts(Duration::ZERO).await.expect("forget_receipts"), 1);
     store.remove_webhook(owner, hook_id).await.expect("remove_webhook").expect("there");
     assert!(store.webhook(device.device_id, hook_id).await.expect("webhook").is_none());
@@ -512,7 +518,13 @@ async fn every_statement_is_understood_by_the_database() {
     done(&["webhooks::create", "webhooks::of_device", "webhooks::one", "webhooks::change", "webhooks::enable"]);
     done(&["webhooks::roll", "webhooks::remove", "webhooks::receiving", "webhooks::run_of_event"]);
     done(&["webhook_receipts::note", "webhook_receipts::push_out", "webhook_receipts::of_hook"]);
-    done(&["webhook_receipts::forget"]);
+    done(&[
+        "webhook_receipts::forget",
+        "unkeyed_requests::key",
+        "unkeyed_requests::see",
+        "unkeyed_requests::end",
+        "unkeyed_requests::forget",
+    ]);
 
     let token = InvitationToken::generate();
     let invitation = store.create_invitation(&token, Some("laptop"), LONG_LEASE).await.expect("create_invitation");

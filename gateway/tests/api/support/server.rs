@@ -11,6 +11,7 @@ use deskgate_gateway::domain::body_quota::BodyQuota;
 use deskgate_gateway::domain::events::EventStreams;
 use deskgate_gateway::domain::files::FileService;
 use deskgate_gateway::domain::trial::TrialTickets;
+use deskgate_gateway::domain::unkeyed_requests::UnkeyedRequests;
 use deskgate_gateway::domain::webhooks::reception::Reception;
 use deskgate_gateway::http::server::{ListenerAccess, ListenerLimits, serve};
 use deskgate_gateway::http::{Api, router};
@@ -77,6 +78,8 @@ pub(crate) fn api(
     let access = Access::new(store.clone(), &domain::CallerLimits { rate: patient().rate, ..callers });
     let (streams, streaming) = EventStreams::new(store.clone(), &callers, draining.clone(), tasks.stopping());
     tasks.spawn("streams", streaming);
+    let (unkeyed, noting) = UnkeyedRequests::new(store.clone(), tasks.stopping());
+    tasks.spawn("unkeyed requests", noting);
     let admission = AdmissionService::new(store.clone(), admissions, &Default::default(), Default::default());
     let (reception, noting) = Reception::new(store.clone(), cipher(), admission.clone());
     tasks.spawn("receipts", noting);
@@ -89,6 +92,7 @@ pub(crate) fn api(
         artifacts: ArtifactService::new(store.clone(), storage()),
         trials: TrialTickets::new(cipher()),
         streams,
+        unkeyed,
         admission,
         draining,
         limits: callers,
