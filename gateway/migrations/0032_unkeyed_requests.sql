@@ -5,10 +5,10 @@ CREATE TABLE unkeyed_requests (
     -- Of application key, subject, call and body.
     digest          bytea       NOT NULL,
     made_at         timestamptz NOT NULL DEFAULT now(),
-    -- When a gateway last said that the request is under way.
+    -- When a gateway last said that the request is under way, or how it ended.
     seen_at         timestamptz NOT NULL DEFAULT now(),
     -- How it ended: its answer was written, or its connection was gone before. Null: it is under way, or its gateway is gone.
     is_answered     boolean
 );
 CREATE INDEX unkeyed_requests_by_digest ON unkeyed_requests (digest, made_at);
-CREATE INDEX unkeyed_requests_to_forget ON unkeyed_requests (made_at);
+CREATE INDEX unkeyed_requests_to_forget ON unkeyed_requests (greatest(made_at, seen_at));

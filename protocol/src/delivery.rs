@@ -47,6 +47,11 @@ impl CallbackEvent {
         self != Self::WebhookTest
     }
 
+    /// Whether a run has ended with it.
+    pub fn ends_run(self) -> bool {
+        Self::RUN_END_EVENTS.contains(&self)
+    }
+
     /// What most receivers choose: the ends of runs.
     pub const RUN_END_EVENTS: [Self; 4] = [Self::RunSucceeded, Self::RunFailed, Self::RunCancelled, Self::RunExpired];
 

@@ -11,8 +11,8 @@ use deskgate_program::records::{self, Detail, deliveries};
 use deskgate_protocol::ApplicationId;
 use deskgate_protocol::delivery::{CallbackEvent, DeliveryState};
 use deskgate_protocol::management::{
-    Callback as Record, CallbackOff, CallbackWithSecret, ListCallbacks, RollCallbackSecret, SetCallback, ShowCallback,
-    ShowDelivery, TestCallback,
+    Callback as Record, CallbackFormat, CallbackOff, CallbackWithSecret, ListCallbacks, RollCallbackSecret,
+    SetCallback, ShowCallback, ShowDelivery, TestCallback,
 };
 
 use super::app;
@@ -73,6 +73,9 @@ pub(super) struct CallbackSetArgs {
     /// Whether to keep the first KiB of each answer
     #[arg(long, value_name = "BOOL")]
     keep_answers: Option<bool>,
+    /// How ends of runs are written: deskgate, with the run's record, or openai, as OpenAI's webhooks [default: deskgate]
+    #[arg(long)]
+    format: Option<CallbackFormat>,
 }
 
 pub(super) async fn run(agent: AgentClient, command: CallbackCommand, out: Output) -> Result<(), Failure> {
@@ -91,7 +94,14 @@ pub(super) async fn run(agent: AgentClient, command: CallbackCommand, out: Outpu
         CallbackCommand::Set(set) => {
             let app_id = app::find(&agent, &set.app).await?;
             let types = Some(set.event).filter(|events| !events.is_empty());
-            let change = SetCallback { app_id, url: set.url, types, enabled: None, keep_answers: set.keep_answers };
+            let change = SetCallback {
+                app_id,
+                url: set.url,
+                types,
+                enabled: None,
+                keep_answers: set.keep_answers,
+                format: set.format,
+            };
             show(&agent.manage(change).await?, out);
         }
         CallbackCommand::Test { app, wait } => {
@@ -111,7 +121,8 @@ pub(super) async fn run(agent: AgentClient, command: CallbackCommand, out: Outpu
 
 async fn switch(agent: &AgentClient, app: &str, enabled: bool, out: Output) -> Result<(), Failure> {
     let app_id = app::find(agent, app).await?;
-    let change = SetCallback { app_id, url: None, types: None, enabled: Some(enabled), keep_answers: None };
+    let change =
+        SetCallback { app_id, url: None, types: None, enabled: Some(enabled), keep_answers: None, format: None };
     show(&agent.manage(change).await?, out);
     Ok(())
 }
@@ -149,6 +160,7 @@ fn describe(callback: &Record) -> String {
         .field("events", events.join(" "))
         .field("state", state(callback))
         .fields("list", (!callback.host_allowed).then_some(not_allowed))
+        .fields("form", (callback.format != CallbackFormat::Deskgate).then_some(callback.format))
         .fields("answers", callback.keep_answers.then_some("the first KiB of each is kept"))
         .fields("secret", callback.old_secret_until.map(|until| format!("the old one signs too until {until}")))
         .field("pending", callback.pending)

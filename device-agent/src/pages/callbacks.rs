@@ -7,9 +7,9 @@ use axum::response::{IntoResponse, Redirect, Response};
 use deskgate_protocol::delivery::CallbackEvent;
 use deskgate_protocol::ids::ApplicationId;
 use deskgate_protocol::management::{
-    Allowlist, Application, ApplicationState, Callback, CallbackOff, CallbackWithSecret, ListDeliveries,
-    RollCallbackSecret, SetAllowlist, SetCallback, ShowAllowlist, ShowApplication, ShowCallback, ShowDelivery,
-    TestCallback,
+    Allowlist, Application, ApplicationState, Callback, CallbackFormat, CallbackOff, CallbackWithSecret,
+    ListDeliveries, RollCallbackSecret, SetAllowlist, SetCallback, ShowAllowlist, ShowApplication, ShowCallback,
+    ShowDelivery, TestCallback,
 };
 
 use super::auth::Visitor;
@@ -119,6 +119,7 @@ pub(super) async fn show(
     fields.extend(types.iter().map(|kind| ("events".to_owned(), kind.to_string())));
     if let Some(callback) = &callback {
         fields.push(("url".to_owned(), callback.url.clone()));
+        fields.push(("format".to_owned(), callback.format.to_string()));
         fields.extend(callback.keep_answers.then(|| ("keep-answers".to_owned(), "yes".to_owned())));
     }
     page(&pages, &visitor, app_id, callback, FormFields(fields), (StatusCode::OK, FormErrors::default())).await
@@ -174,7 +175,8 @@ fn request(app_id: ApplicationId, fields: &FormFields) -> Result<SetCallback, St
     }
     let url = fields.filled("url").ok_or("url: an address is missing, such as https://hooks.example.com/deskgate")?;
     let keep_answers = Some(fields.get("keep-answers") == "yes");
-    Ok(SetCallback { app_id, url: Some(url), types: Some(types), enabled: None, keep_answers })
+    let format = Some(if fields.get("format") == "openai" { CallbackFormat::Openai } else { CallbackFormat::Deskgate });
+    Ok(SetCallback { app_id, url: Some(url), types: Some(types), enabled: None, keep_answers, format })
 }
 
 async fn done(pages: &Pages, visitor: &Visitor, set: CallbackWithSecret) -> Result<Response, PageError> {
@@ -207,7 +209,10 @@ pub(super) async fn switch(
     fields: FormFields,
 ) -> Result<Response, PageError> {
     let enabled = Some(fields.get("enabled") == "yes");
-    pages.handler().manage(SetCallback { app_id, url: None, types: None, enabled, keep_answers: None }).await?;
+    pages
+        .handler()
+        .manage(SetCallback { app_id, url: None, types: None, enabled, keep_answers: None, format: None })
+        .await?;
     Ok(back(app_id))
 }
 

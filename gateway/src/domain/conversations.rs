@@ -96,25 +96,30 @@ pub async fn read(store: &Store, caller: &Caller, conversation_id: ConversationI
     found.filter(|conversation| caller.may_use(conversation.endpoint_id)).ok_or(Refusal::NotFound)
 }
 
-/// The conversation in which a run of this caller is the newest message; `None`: the run is of no conversation.
+/// The conversation of a run of this caller, and why nothing can be said behind that run: the conversation was reset, or has
+/// gone on. `None`: the run is of no conversation.
 ///
 /// # Errors
 /// [`Refusal::NotFound`]: no such run, or one that the caller may not see. [`Refusal::RunPurged`]: it ended and was deleted.
-/// [`Refusal::GenerationMismatch`]: the conversation was reset since. [`Refusal::ConversationMovedOn`]: a newer message is
-/// there. [`Refusal::StoreUnavailable`] or [`Refusal::Internal`]: the database does not answer, or refuses the statement.
-pub async fn behind(store: &Store, caller: &Caller, run_id: RunId) -> Result<Option<Conversation>, Refusal> {
+/// [`Refusal::StoreUnavailable`] or [`Refusal::Internal`]: the database does not answer, or refuses the statement.
+pub async fn behind(
+    store: &Store,
+    caller: &Caller,
+    run_id: RunId,
+) -> Result<Option<(Conversation, Option<Refusal>)>, Refusal> {
     let run = find(store, caller, run_id).await?.run;
     let Some(conversation_id) = run.conversation_id else { return Ok(None) };
     let conversation = read(store, caller, conversation_id).await?;
-    if run.generation != Some(conversation.generation) {
-        return Err(Refusal::GenerationMismatch { current_generation: conversation.generation });
-    }
     let newest = MessagePage { conversation_id, generation: None, before: None, limit: 1 };
     let newest = messages(store, caller, &newest).await?.entries.first().map(|run| run.run_id);
-    match newest == Some(run_id) {
-        true => Ok(Some(conversation)),
-        false => Err(Refusal::ConversationMovedOn { newest }),
-    }
+    let refusal = if run.generation != Some(conversation.generation) {
+        Some(Refusal::GenerationMismatch { current_generation: conversation.generation })
+    } else if newest != Some(run_id) {
+        Some(Refusal::ConversationMovedOn { newest })
+    } else {
+        None
+    };
+    Ok(Some((conversation, refusal)))
 }
 
 /// The filter of a caller's list of conversations.
@@ -218,6 +223,28 @@ impl AdmissionService {
                 self.replay(caller, run_id, fingerprint == request.fingerprint).await
             }
             other => Err(self.not_admitted(other, no_room)),
+        }
+    }
+
+    /// The run that a message made before, if it did: for a request that is refused now because its own message came
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// [`Refusal::IdempotencyKeyReused`]: the key belongs to a message with another body. [`Refusal::RunPurged`]: its run was
+    /// deleted just now. [`Refusal::StoreUnavailable`] or [`Refusal::Internal`]: the database does not answer, or refuses the
+    /// statement.
+    pub async fn said_before(
+        &self,
+        caller: &Caller,
+        conversation_id: ConversationId,
+        request: &RunRequest,
+    ) -> Result<Option<AdmittedRun>, Refusal> {
+        let identity = identity(caller, "POST messages", &conversation_id.to_string(), &request.idempotency_key);
+        match self.store.known_message(identity).await? {
+            Some((run_id, fingerprint)) => {
+                self.replay(caller, run_id, fingerprint == request.fingerprint).await.map(Some)
+            }
+            None => Ok(None),
         }
     }
 

@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use deskgate_protocol::conversation::Conversation;
 use deskgate_protocol::delivery::{CallbackEvent, Delivery, DeliveryErrorCode, DeliveryState};
-use deskgate_protocol::run::Run;
-use deskgate_protocol::{ConversationId, DestinationId, RunId, Timestamp, VERSION};
+use deskgate_protocol::management::CallbackFormat;
+use deskgate_protocol::run::{FinishReason, Run, RunState};
+use deskgate_protocol::{ConversationId, DestinationId, EventId, RunId, Timestamp, VERSION};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::access::Caller;
 use super::refusal::Refusal;
-use super::runs::visible_run;
+use super::runs::{response_id, visible_run};
 use crate::encryption::{DataCipher, EncryptionError};
 use crate::signing::{self, SigningSecret};
 use crate::store::deliveries::claims::{ClaimedDelivery, DeliverySubject};
@@ -78,6 +79,35 @@ enum DeliveryData<'a> {
     Run { sequence: u64, run: &'a Run },
     Conversation { conversation: &'a Conversation },
     Said(&'a RawValue),
+}
+
+/// The end of a run in OpenAI's form.
+#[derive(Serialize)]
+struct ResponseEvent {
+    id: EventId,
+    object: &'static str,
+    /// In seconds since 1970.
+    created_at: i64,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    data: ResponseReference,
+}
+
+#[derive(Serialize)]
+struct ResponseReference {
+    id: String,
+}
+
+/// OpenAI's name for the end of a run.
+fn response_event(run: &Run) -> &'static str {
+    match run.result.as_ref().map(|result| result.finish_reason) {
+        Some(FinishReason::Length) => "response.incomplete",
+        Some(FinishReason::Completed) => "response.completed",
+        None if run.state == RunState::Cancelled => "response.cancelled",
+        // Its content was deleted since.
+        None if run.state == RunState::Succeeded => "response.completed",
+        None => "response.failed",
+    }
 }
 
 impl PayloadBuilder {
@@ -160,6 +190,16 @@ fn body(
     conversations: &HashMap<ConversationId, Conversation>,
 ) -> Option<String> {
     let data = match &claimed.about {
+        DeliverySubject::Run(run_id) if claimed.format == CallbackFormat::Openai && claimed.kind.ends_run() => {
+            let told = ResponseEvent {
+                id: claimed.event_id,
+                object: "event",
+                created_at: claimed.event_at.0.as_second(),
+                kind: response_event(runs.get(run_id)?),
+                data: ResponseReference { id: response_id(*run_id) },
+            };
+            return serde_json::to_string(&told).ok();
+        }
         DeliverySubject::Run(run_id) => {
             DeliveryData::Run { sequence: claimed.sequence.unwrap_or_default(), run: runs.get(run_id)? }
         }

@@ -30,6 +30,11 @@ pub fn visible_run(stored: StoredRun) -> Run {
     run
 }
 
+/// The identifier of a run as a response of OpenAI's API.
+pub fn response_id(run_id: RunId) -> String {
+    format!("resp_{}", run_id.uuid().simple())
+}
+
 /// The run for a key that may submit and not read: how far it is, as the answer to its submission says, and not what came of it.
 pub fn without_outcome(run: Run) -> Run {
     Run { result: None, error: None, stop: None, usage: None, receipt: None, ..run }

@@ -4,7 +4,8 @@
 //! answered: its connection ended before the end of the answer was handed over, its gateway is gone, or the client itself
 //! says that it repeats. So it finds its run. An equal request after an answer is another question, and a new run.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -25,18 +26,21 @@ const SILENCE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Ends that may wait to be written. One that is dropped makes its request count as cut off a little later.
 const END_CAPACITY: usize = 4096;
 
+/// The keys of requests that are under way, each with how many connections ask for it.
+type OpenRequests = HashMap<String, usize>;
+
 /// Gives keys to requests without one.
 #[derive(Clone)]
 pub struct UnkeyedRequests {
     store: Store,
-    open: Arc<Mutex<HashSet<String>>>,
+    open: Arc<Mutex<OpenRequests>>,
     ends: mpsc::Sender<(String, bool)>,
 }
 
 /// A request that is under way. Dropped before it is [answered](Self::answered), it counts as cut off.
 pub struct UnansweredRequest {
     key: String,
-    open: Arc<Mutex<HashSet<String>>>,
+    open: Arc<Mutex<OpenRequests>>,
     ends: mpsc::Sender<(String, bool)>,
     is_answered: bool,
 }
@@ -55,7 +59,9 @@ impl UnkeyedRequests {
             while let Ok(end) = ended.try_recv() {
                 ends.push(end);
             }
-            write(&store, &mut ends).await;
+            if !ends.is_empty() {
+                write(&store, &mut ends).await;
+            }
         })
     }
 
@@ -74,7 +80,7 @@ impl UnkeyedRequests {
         let fresh = format!("unkeyed-{}", uuid::Uuid::now_v7().simple());
         let digest = digest_of(&asked);
         let key = self.store.key_of_unkeyed(digest, &fresh, is_retry, SILENCE_TIMEOUT).await?;
-        lock(&self.open).insert(key.clone());
+        *lock(&self.open).entry(key.clone()).or_default() += 1;
         Ok(UnansweredRequest { key, open: self.open.clone(), ends: self.ends.clone(), is_answered: false })
     }
 }
@@ -93,13 +99,18 @@ impl UnansweredRequest {
 
 impl Drop for UnansweredRequest {
     fn drop(&mut self) {
-        lock(&self.open).remove(&self.key);
+        if let Entry::Occupied(mut open) = lock(&self.open).entry(self.key.clone()) {
+            *open.get_mut() -= 1;
+            if *open.get() == 0 {
+                open.remove();
+            }
+        }
         // When too many wait, silence says the same.
         let _ = self.ends.try_send((std::mem::take(&mut self.key), self.is_answered));
     }
 }
 
-async fn note(store: &Store, open: &Mutex<HashSet<String>>, ended: &mut mpsc::Receiver<(String, bool)>) {
+async fn note(store: &Store, open: &Mutex<OpenRequests>, ended: &mut mpsc::Receiver<(String, bool)>) {
     let mut signs = tokio::time::interval(SIGN_OF_LIFE_INTERVAL);
     signs.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut ends = Vec::new();
@@ -107,7 +118,10 @@ async fn note(store: &Store, open: &Mutex<HashSet<String>>, ended: &mut mpsc::Re
         tokio::select! {
             _ = ended.recv_many(&mut ends, END_CAPACITY) => write(store, &mut ends).await,
             _ = signs.tick() => {
-                let keys: Vec<_> = lock(open).iter().cloned().collect();
+                if !ends.is_empty() {
+                    write(store, &mut ends).await;
+                }
+                let keys: Vec<_> = lock(open).keys().cloned().collect();
                 if !keys.is_empty() && let Err(error) = store.see_unkeyed(&keys).await {
                     tracing::warn!(%error, "which requests without a key are under way could not be written down");
                 }
@@ -125,7 +139,7 @@ async fn write(store: &Store, ends: &mut Vec<(String, bool)>) {
     }
 }
 
-fn lock(open: &Mutex<HashSet<String>>) -> MutexGuard<'_, HashSet<String>> {
+fn lock(open: &Mutex<OpenRequests>) -> MutexGuard<'_, OpenRequests> {
     // No code panics while it holds the lock.
     open.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -22,7 +22,7 @@
 //! | `accept` `compression` | the form of an answer that a caller wants |
 //! | `rates` | the rate limit's status, in every answer |
 //! | `endpoints` `runs` `run_list` `events` `files` `artifacts` `conversations` `operations` `deliveries` `capabilities` | the resources |
-//! | [`openai`] | the same runs as responses and chat completions of OpenAI's API |
+//! | `openai` | the same runs as responses and chat completions of OpenAI's API |
 //! | `trial` | a stream for `doctor`, which is not part of the API |
 //! | `webhooks` | the endpoint for other systems' events |
 //! | [`hosted`] | the entry of devices with accounts |

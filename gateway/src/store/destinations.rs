@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use deskgate_protocol::delivery::CallbackEvent;
-use deskgate_protocol::management::{ActivityKind, Callback};
+use deskgate_protocol::management::{ActivityKind, Callback, CallbackFormat};
 use deskgate_protocol::{ApplicationId, DestinationId, DeviceId, Timestamp};
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -33,6 +33,8 @@ pub struct CallbackChange<'a> {
     pub enabled: Option<bool>,
     /// Whether the beginning of each answer is stored.
     pub keep_answers: Option<bool>,
+    /// The form of the ends of runs.
+    pub format: Option<CallbackFormat>,
 }
 
 /// A listener to be opened.
@@ -102,15 +104,16 @@ impl Store {
             WITH a AS (
                 -- Locked, so that whoever disables it closes this too, or comes first.
                 SELECT app_id FROM applications WHERE device_id = $1 AND app_id = $2 AND state = 'active' FOR SHARE)
-            INSERT INTO destinations (destination_id, app_id, kind, url, host, types, sealed_secret, keep_answers,
+            INSERT INTO destinations (destination_id, app_id, kind, url, host, types, sealed_secret, keep_answers, format,
                 disabled_at, disabled_for)
-            SELECT $3, app_id, 'callback', $4, $5, $6, $7, $8, CASE WHEN $9 THEN NULL ELSE now() END,
+            SELECT $3, app_id, 'callback', $4, $5, $6, $7, $8, $10, CASE WHEN $9 THEN NULL ELSE now() END,
                 CASE WHEN $9 THEN NULL ELSE 'owner' END
             FROM a ON CONFLICT (app_id) WHERE kind = 'callback' DO NOTHING RETURNING host";
         let (url, host) = change.address.unwrap_or_default();
         let types = words(change.types.unwrap_or(&CallbackEvent::RUN_END_EVENTS));
         let (keep, enabled) = (change.keep_answers.unwrap_or(false), change.enabled.unwrap_or(true));
-        let params: [&(dyn tokio_postgres::types::ToSql + Sync); 9] = [
+        let format = change.format.unwrap_or_default().as_str();
+        let params: [&(dyn tokio_postgres::types::ToSql + Sync); 10] = [
             &owner.device_id.uuid(),
             &app_id.uuid(),
             &new.destination_id.uuid(),
@@ -120,6 +123,7 @@ impl Store {
             &new.sealed_secret,
             &keep,
             &enabled,
+            &format,
         ];
         let set = |_: &Row| Ok(Some(note(app_id, ActivityKind::CallbackSet, host)));
         Ok(self.execute_with_activity(owner, sql, &params, set).await?.is_some())
@@ -140,7 +144,7 @@ impl Store {
                 SELECT t.destination_id, t.disabled_at FROM destinations t JOIN applications a USING (app_id)
                 WHERE a.device_id = $1 AND t.app_id = $2 AND t.kind = 'callback' AND a.state = 'active' FOR UPDATE OF t)
             UPDATE destinations t SET url = coalesce($3, url), host = coalesce($4, host), types = coalesce($5, types),
-                keep_answers = coalesce($6, keep_answers), updated_at = now(),
+                keep_answers = coalesce($6, keep_answers), format = coalesce($8, format), updated_at = now(),
                 disabled_at = CASE WHEN $7 THEN NULL WHEN NOT $7 THEN coalesce(t.disabled_at, now())
                     ELSE t.disabled_at END,
                 disabled_for = CASE WHEN $7 THEN NULL WHEN NOT $7 THEN coalesce(t.disabled_for, 'owner')
@@ -152,7 +156,11 @@ impl Store {
         let (url, host) = change.address.unzip();
         let types = change.types.map(words);
         let (device, app) = (owner.device_id.uuid(), app_id.uuid());
-        let only_switched = change.address.is_none() && change.types.is_none() && change.keep_answers.is_none();
+        let format = change.format.map(CallbackFormat::as_str);
+        let only_switched = change.address.is_none()
+            && change.types.is_none()
+            && change.keep_answers.is_none()
+            && change.format.is_none();
         let changed = |row: &Row| {
             let (was_on, is_on): (bool, bool) = (row.try_get("was_on")?, row.try_get("is_on")?);
             let what = match (was_on, is_on) {
@@ -163,8 +171,8 @@ impl Store {
             };
             Ok(Some(note(app_id, what, row.try_get("host")?)))
         };
-        let params: [&(dyn tokio_postgres::types::ToSql + Sync); 7] =
-            [&device, &app, &url, &host, &types, &change.keep_answers, &change.enabled];
+        let params: [&(dyn tokio_postgres::types::ToSql + Sync); 8] =
+            [&device, &app, &url, &host, &types, &change.keep_answers, &change.enabled, &format];
         Ok(self.execute_with_activity(owner, sql, &params, changed).await?.is_some())
     }
 
@@ -323,6 +331,7 @@ fn callback(row: &Row) -> Result<Callback, Error> {
         host_allowed: row.try_get("host_allowed")?,
         types: types.into_iter().map(word).collect::<Result<_, _>>()?,
         keep_answers: row.try_get("keep_answers")?,
+        format: word(row.try_get("format")?)?,
         created_at: row.try_get::<_, jiff::Timestamp>("created_at")?.into(),
         updated_at: row.try_get::<_, jiff::Timestamp>("updated_at")?.into(),
         off_since: moment("disabled_at")?,

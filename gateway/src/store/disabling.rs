@@ -15,8 +15,10 @@ use tokio_postgres::Row;
 use super::activity::{self, ActivityEntry, Owner};
 use super::applications::{OPEN_RESETS_SQL, UNFINISHED_RUNS_SQL, application, select};
 use super::columns::count;
+use super::upkeep::WAITING_FIRST;
 use super::{Error, Store, commit, with_timeout};
 use crate::notify::Topic;
+use tokio_postgres::types::ToSql;
 
 /// Whether run `u` still needs a stop: none was requested, or the last one ended without effect.
 pub(super) const STOP_NEEDED_CONDITION: &str = "NOT EXISTS (SELECT FROM control_operations o
@@ -199,7 +201,7 @@ impl Store {
                 WHERE coalesce(u.endpoint_id = a.of_service, true) AND {STOP_NEEDED_CONDITION} LIMIT $2
             ), next AS (
                 SELECT run_id, ended_by, gen_random_uuid() AS operation_id FROM runs u JOIN untold USING (run_id)
-                WHERE finished_at IS NULL AND {STOP_NEEDED_CONDITION}
+                WHERE finished_at IS NULL AND awaits_turn = $5 AND {STOP_NEEDED_CONDITION}
                 FOR UPDATE OF u SKIP LOCKED
             ), told AS (
                 UPDATE runs r SET stop_operation_id = operation_id, stop_requested_at = now(),
@@ -229,8 +231,12 @@ impl Store {
             SELECT run_id, device_id, finished_at IS NULL FROM told"
         );
         let (cancelling, cancelled) = (EventType::RunCancelling.as_str(), EventType::RunCancelled.as_str());
-        let rows =
-            self.durable_rows(&sql, &[&retention.as_secs_f64(), &MAX_BATCH_RUNS, &cancelling, &cancelled]).await?;
+        let mut rows = Vec::new();
+        for awaits_turn in WAITING_FIRST {
+            let params: [&(dyn ToSql + Sync); 5] =
+                [&retention.as_secs_f64(), &MAX_BATCH_RUNS, &cancelling, &cancelled, &awaits_turn];
+            rows.extend(self.durable_rows(&sql, &params).await?);
+        }
         for row in &rows {
             self.notifier().notify(Topic::Run(RunId::from(row.try_get::<_, uuid::Uuid>(0)?)));
             if row.try_get(2)? {

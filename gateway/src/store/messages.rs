@@ -135,6 +135,17 @@ impl Store {
         Ok(said)
     }
 
+    /// The run of an identity, with the digest of its body.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
+    pub async fn known_message(&self, identity: Sha256Digest) -> Result<Option<(RunId, Sha256Digest)>, Error> {
+        let sql = "-- messages::known
+            SELECT run_id, fingerprint FROM runs WHERE identity = $1";
+        let row = self.durable_opt(sql, &[&identity.0.as_slice()]).await?;
+        row.map(|row| Ok((row.try_get::<_, uuid::Uuid>(0)?.into(), digest(row.try_get(1)?)?))).transpose()
+    }
+
     /// Admits a message to an idle conversation.
     async fn admit_alone(&self, message: &Message) -> Result<Option<AcceptedRun>, Error> {
         let client = self.client().await?;
@@ -161,6 +172,7 @@ impl Store {
         transaction.query_opt(sql, &[&message.conversation_id.uuid()]).await?;
         let Some(accepted) = admit(&transaction, message).await? else {
             transaction.rollback().await?;
+            client.give_back();
             return Ok(None);
         };
         commit(transaction, "messages::accept_in_turn").await?;

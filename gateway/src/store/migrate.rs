@@ -67,6 +67,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "unkeyed_requests",
         sql: include_str!("../../migrations/0032_unkeyed_requests.sql"),
     },
+    Migration {
+        version: 33,
+        name: "callback_formats",
+        sql: include_str!("../../migrations/0033_callback_formats.sql"),
+    },
 ];
 
 /// An advisory lock number that is used for nothing else in this database.

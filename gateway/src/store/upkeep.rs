@@ -18,6 +18,10 @@ pub(super) const MAX_BATCH_ROWS: i64 = 500;
 /// Batches of a removed device's runs that are ended while the caller waits.
 const MAX_ROUNDS: usize = 20;
 
+/// Whether runs wait for their conversation: those that do are ended first, in a statement of their own. The end of another
+/// run waits for the lock of the one that follows it, so a statement that ends both kinds could meet its like.
+pub(super) const WAITING_FIRST: [bool; 2] = [true, false];
+
 impl Store {
     /// Queues offers again that were not accepted in time. Returns how many.
     ///
@@ -48,13 +52,18 @@ impl Store {
                     purge_at = now() + make_interval(secs => $2), last_sequence = last_sequence + 1
                 WHERE run_id = ANY (ARRAY(
                     SELECT q.run_id FROM run_queue q CROSS JOIN LATERAL (
-                        SELECT FROM runs WHERE run_id = q.run_id AND state = 'queued' FOR UPDATE SKIP LOCKED) free
-                    WHERE q.queue_expires_at <= now() ORDER BY q.queue_expires_at LIMIT $1))
+                        SELECT FROM runs WHERE run_id = q.run_id AND state = 'queued' AND awaits_turn = $4
+                        FOR UPDATE SKIP LOCKED) free
+                    WHERE q.queue_expires_at <= now() AND q.awaits_turn = $4 ORDER BY q.queue_expires_at LIMIT $1))
                 RETURNING run_id, last_sequence)
             INSERT INTO run_events (run_id, sequence, event_id, type, data)
             SELECT run_id, last_sequence, gen_random_uuid(), $3, '{}' FROM expired RETURNING run_id, type";
         let kind = EventType::RunExpired.as_str();
-        self.announce(sql, &[&MAX_BATCH_ROWS, &retention.as_secs_f64(), &kind]).await
+        let mut expired = 0;
+        for awaits_turn in WAITING_FIRST {
+            expired += self.announce(sql, &[&MAX_BATCH_ROWS, &retention.as_secs_f64(), &kind, &awaits_turn]).await?;
+        }
+        Ok(expired)
     }
 
     /// Ends a device: its key is refused from now on, its session ends, and so do its runs. False if it is unknown. The
@@ -105,6 +114,9 @@ impl Store {
                     UNION ALL
                     SELECT run_id FROM runs WHERE device_id = d.device_id AND state IN
                         ('running', 'awaiting_approval', 'awaiting_reconciliation', 'cancelling')) r
+                    CROSS JOIN LATERAL (
+                        SELECT FROM runs WHERE run_id = r.run_id AND finished_at IS NULL AND awaits_turn = $5
+                        FOR UPDATE SKIP LOCKED) free
                 WHERE d.revoked_at IS NOT NULL LIMIT $4
             ), ended AS (
                 UPDATE runs SET state = CASE WHEN state = 'queued' THEN 'cancelled' ELSE 'failed' END,
@@ -121,7 +133,13 @@ impl Store {
             INSERT INTO run_events (run_id, sequence, event_id, type, data)
             SELECT run_id, last_sequence, gen_random_uuid(), 'run.' || state, json_build_object('error', error)
             FROM ended RETURNING run_id, type";
-        self.announce(sql, &[&untouched, &possible, &retention.as_secs_f64(), &MAX_BATCH_ROWS]).await
+        let mut ended = 0;
+        for awaits_turn in WAITING_FIRST {
+            let params: [&(dyn ToSql + Sync); 5] =
+                [&untouched, &possible, &retention.as_secs_f64(), &MAX_BATCH_ROWS, &awaits_turn];
+            ended += self.announce(sql, &params).await?;
+        }
+        Ok(ended)
     }
 
     /// Fails the open resets of revoked devices; their conversations stay as they were. Returns how many.

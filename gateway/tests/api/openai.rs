@@ -70,6 +70,44 @@ async fn who_was_cut_off_and_asks_again_finds_the_run_and_who_was_answered_asks_
 }
 
 #[tokio::test]
+async fn a_continuation_that_was_cut_off_is_found_though_the_conversation_has_gone_on_by_it() {
+    let gateway = TestGateway::new().await;
+    let first = in_background(&gateway).send().await;
+    let (session, _) = gateway.device.connect().await;
+    let run = start(&gateway, session).await;
+    report(&gateway, session, run, succeeded(1)).await;
+    let behind = || asking(&gateway, &json!({ "previous_response_id": first.json()["id"] }));
+    cut_off(&gateway, behind()).await;
+    let run = start(&gateway, session).await;
+    report(&gateway, session, run, succeeded(1)).await;
+    let again = behind().send().await;
+    assert_eq!((run_id(&again), again.header("idempotency-replayed")), (run, Some("true")));
+    let refused = behind().send().await;
+    assert_eq!((refused.status, refused.code()), (409, "conversation_moved_on".to_owned()), "another question is one");
+    assert_eq!(refused.json()["newest_run_id"], json!(run));
+    assert_eq!(runs(&gateway).await, 2);
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_large_in_a_request_stays_small_in_memory() {
+    let gateway = TestGateway::new().await;
+    let nothing = json!(vec![0; 100_000]);
+    let refused = asking(&gateway, &json!({ "input": nothing })).send().await;
+    assert_eq!(refused.code(), "invalid_input");
+    assert!(refused.json()["errors"].as_array().is_some_and(|flaws| flaws.len() <= 32), "not one for each");
+    let references: Vec<_> = (0..33)
+        .map(|_| json!({ "type": "item_reference", "id": format!("msg_{}", RunId::new().uuid().simple()) }))
+        .collect();
+    let refused = asking(&gateway, &json!({ "input": references })).send().await;
+    assert!(
+        refused.json()["error"]["message"].as_str().is_some_and(|message| message.contains("at most 32")),
+        "{refused:?}"
+    );
+    gateway.stop().await;
+}
+
+#[tokio::test]
 async fn a_client_that_says_that_it_repeats_finds_its_run_whatever_became_of_the_answer() {
     let gateway = TestGateway::new().await;
     let first = run_id(&in_background(&gateway).send().await);
@@ -99,7 +137,7 @@ async fn a_request_counts_as_cut_off_once_no_gateway_says_that_it_is_under_way()
     assert_eq!(key("three", 0).await, "two", "the newest one whose gateway is silent");
     store.end_unkeyed(&["two".to_owned(), "one".to_owned()], &[true, false]).await.expect("written");
     assert_eq!(key("four", 60_000).await, "one", "one that was cut off, and none that was answered");
-    gateway.database.execute("UPDATE unkeyed_requests SET made_at = now() - interval '11 minutes'").await;
+    gateway.database.execute("UPDATE unkeyed_requests SET (made_at, seen_at) = (now() - interval '11 minutes', now() - interval '11 minutes')").await;
     assert_eq!(key("five", 0).await, "five", "after ten minutes it is another request");
     store.forget_unkeyed().await.expect("forgotten");
     assert_eq!(gateway.database.number("SELECT count(*) FROM unkeyed_requests").await, 1);

@@ -22,6 +22,18 @@ api_words! {
 }
 
 api_words! {
+    /// The form in which a callback's receiver is told how runs ended. Other events have one form.
+    #[derive(Default)]
+    pub enum CallbackFormat {
+        /// The run's record, as the API has it.
+        #[default]
+        Deskgate = "deskgate",
+        /// OpenAI's: `response.completed` and its like, with the identifier of the response.
+        Openai = "openai",
+    }
+}
+
+api_words! {
     /// Where deliveries go.
     pub enum DestinationKind {
         /// To a public address.
@@ -55,6 +67,9 @@ pub struct Callback {
     pub types: Vec<CallbackEvent>,
     /// Whether the first KiB of each response is kept.
     pub keep_answers: bool,
+    /// In which form the ends of runs are sent.
+    #[serde(default)]
+    pub format: CallbackFormat,
     /// When it was created.
     pub created_at: Timestamp,
     /// When it was last changed.
@@ -93,6 +108,9 @@ pub struct SetCallback {
     /// Whether the first KiB of each response is kept.
     #[serde(default)]
     pub keep_answers: Option<bool>,
+    /// In which form the ends of runs are sent.
+    #[serde(default)]
+    pub format: Option<CallbackFormat>,
 }
 
 /// A callback, and its secret if it was just made. The secret is shown only this once.

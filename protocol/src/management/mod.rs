@@ -30,10 +30,11 @@ pub use applications::{
     RemovedApplication, ShowApplication,
 };
 pub use callbacks::{
-    Allowlist, Callback, CallbackOff, CallbackWithSecret, CloseListener, DeliveryAttempt, DeliveryDetail, DeliveryPage,
-    DestinationKind, ForwardBatch, ForwardOutcome, ForwardedDelivery, ListCallbacks, ListDeliveries, OpenListener,
-    OpenedListener, OwnDelivery, PollListener, RecoverDeliveries, Recovery, ResendDelivery, RollCallbackSecret,
-    SetAllowlist, SetCallback, ShowAllowlist, ShowCallback, ShowDelivery, TestCallback, TriggerDelivery,
+    Allowlist, Callback, CallbackFormat, CallbackOff, CallbackWithSecret, CloseListener, DeliveryAttempt,
+    DeliveryDetail, DeliveryPage, DestinationKind, ForwardBatch, ForwardOutcome, ForwardedDelivery, ListCallbacks,
+    ListDeliveries, OpenListener, OpenedListener, OwnDelivery, PollListener, RecoverDeliveries, Recovery,
+    ResendDelivery, RollCallbackSecret, SetAllowlist, SetCallback, ShowAllowlist, ShowCallback, ShowDelivery,
+    TestCallback, TriggerDelivery,
 };
 pub use conversations::{
     ConversationDetail, ConversationPage, ListConversations, MESSAGE_TEXT_CHARS, OwnConversation, ResetConversation,

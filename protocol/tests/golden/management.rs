@@ -136,6 +136,7 @@ fn every_management_call_and_its_reply_are_written_and_read_as_ever() {
             types: Some(vec![CallbackEvent::RunSucceeded, CallbackEvent::ConversationReset]),
             enabled: Some(true),
             keep_answers: Some(false),
+            format: Some(CallbackFormat::Openai),
         } => CallbackWithSecret { callback: young_callback(), secret: Some("whsec_only_shown_once".to_owned()) };
         RollCallbackSecret: RollCallbackSecret { app_id, overlap_s: 86_400 }
             => CallbackWithSecret { callback: callback(), secret: Some("whsec_only_shown_once".to_owned()) };
@@ -223,6 +224,7 @@ fn young_callback() -> Callback {
         host_allowed: true,
         types: CallbackEvent::RUN_END_EVENTS.to_vec(),
         keep_answers: false,
+        format: CallbackFormat::Openai,
         created_at: moment(),
         updated_at: moment(),
         off_since: None,

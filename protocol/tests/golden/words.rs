@@ -62,6 +62,7 @@ fn every_word_is_written_and_read_as_ever() {
             Cancelled Expired }
         ConversationState { Idle Busy Resetting }
         OnBusy { Reject Enqueue Interrupt }
+        CallbackFormat { Deskgate Openai }
         OperationKind { RunStop ConversationReset }
         OperationState { Pending Delivered Completed Failed }
         OperationErrorCode { DeviceRemoved }

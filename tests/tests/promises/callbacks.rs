@@ -213,6 +213,28 @@ fn verified(mut library: Command, secret: &str, got: &ReceivedRequest, body: &st
 }
 
 #[test]
+fn openais_sdk_unwraps_a_callback_in_its_form() {
+    netns::run_test("callbacks::openais_sdk_unwraps_a_callback_in_its_form", async || {
+        let site = CallbackFixture::new().await;
+        site.device.cli(&["callback", "set", "shop", "--format", "openai"]).await.ok();
+        let shown = site.device.plain_cli(&["callback", "show", "shop"]).await.stdout;
+        assert!(shown.contains("openai"), "{shown}");
+        let run_id = site.backend.submit("What does order 4711 say?").await;
+        site.backend.wait_for_end(&run_id).await;
+        let got = site.office.receives(1).await.swap_remove(0);
+        let body = String::from_utf8(got.body.to_vec()).expect("a callback is UTF-8");
+        let unwrapped = |body: &str| {
+            let mut sdk = Command::new(third_party::python_tool("python"));
+            sdk.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/unwrap.py"));
+            verified(sdk, &site.secret, &got, body)
+        };
+        let response = run_id.replace("run_", "resp_");
+        assert_eq!(unwrapped(&body), Some(format!("response.completed {response}")), "{body}");
+        assert_eq!(unwrapped(&body.replace("completed", "cancelled")), None, "it was changed on its way");
+    });
+}
+
+#[test]
 fn a_callback_is_genuine_to_the_libraries_of_others_also_while_two_secrets_are_good() {
     // The island has no network to install them from.
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");

@@ -55,7 +55,7 @@ impl Desktop {
     /// callback at the same moment. `Unavailable`: the database does not answer, or refuses the statement. The callback
     /// may be set all the same; the secret of a new one is lost then.
     pub async fn set_callback(&self, request: SetCallback) -> DesktopResult<CallbackWithSecret> {
-        let SetCallback { app_id, url, types, enabled, keep_answers } = request;
+        let SetCallback { app_id, url, types, enabled, keep_answers, format } = request;
         let address =
             url.as_deref().map(Destination::parse).transpose().map_err(|wrong| invalid(format!("url: {wrong}")))?;
         let types = types.as_deref().map(chosen).transpose()?;
@@ -64,6 +64,7 @@ impl Desktop {
             types: types.as_deref(),
             enabled,
             keep_answers,
+            format,
         };
         if self.store.change_callback(self.owner(), app_id, &change).await? {
             return self.with_secret(app_id, None).await;

@@ -1,6 +1,6 @@
 //! From a request to its run: alone, or as a message in a conversation.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use axum::http::HeaderMap;
@@ -62,7 +62,13 @@ pub(super) async fn admit(
     let conversation = match asked.continuation {
         Some(continuation) => {
             caller.needs(Scope::ConversationsWrite)?;
-            Some(continued(api, caller, service.id, continuation).await?)
+            let (conversation, refusal) = continued(api, caller, service.id, continuation).await?;
+            if let Some(refusal) = refusal {
+                // What came since may be this very request, whose answer got lost.
+                let known = api.admission.said_before(caller, conversation.conversation_id, &request).await?;
+                return Ok((known.ok_or(refusal)?, unkeyed.map(Watch::of)));
+            }
+            Some(conversation)
         }
         // So that the response can be continued.
         None if asked.store && caller.needs(Scope::ConversationsWrite).is_ok() => {
@@ -85,10 +91,18 @@ fn is_retry(headers: &HeaderMap) -> bool {
     count.is_some_and(|count| count > 0)
 }
 
+/// How many responses an input may refer to: each is read.
+const MAX_REFERENCES: usize = 32;
+
 /// What the runs said that an input refers to.
 async fn answers(api: &Api, caller: &Caller, asked: &OpenAiRequest) -> Result<BTreeMap<RunId, String>, Error> {
     let mut answers = BTreeMap::new();
-    for run_id in asked.references() {
+    let references: BTreeSet<RunId> = asked.references().collect();
+    if references.len() > MAX_REFERENCES {
+        let detail = format!("at most {MAX_REFERENCES} items refer to other responses; send what they said");
+        return Err(flaw("/input", &detail));
+    }
+    for run_id in references {
         let run = runs::read(&api.store, caller, run_id, Duration::ZERO).await;
         let said = run.ok().and_then(|run| Some(run.result?.whole_text().into_owned()));
         let gone = || flaw("/input", "an item refers to a message that is not there");
@@ -97,14 +111,15 @@ async fn answers(api: &Api, caller: &Caller, asked: &OpenAiRequest) -> Result<BT
     Ok(answers)
 }
 
+/// The conversation in which a request goes on, and why it cannot unless it is known already.
 async fn continued(
     api: &Api,
     caller: &Caller,
     service: EndpointId,
     continuation: Continuation,
-) -> Result<Conversation, Error> {
-    let (conversation, pointer) = match continuation {
-        Continuation::Conversation(id) => (conversations::read(&api.store, caller, id).await?, "/conversation"),
+) -> Result<(Conversation, Option<Refusal>), Error> {
+    let ((conversation, refusal), pointer) = match continuation {
+        Continuation::Conversation(id) => ((conversations::read(&api.store, caller, id).await?, None), "/conversation"),
         Continuation::Response(run_id) => {
             let behind = conversations::behind(&api.store, caller, run_id).await?;
             (behind.ok_or_else(|| flaw("/previous_response_id", STORED_NOWHERE))?, "/previous_response_id")
@@ -113,7 +128,7 @@ async fn continued(
     if conversation.endpoint_id != service {
         return Err(flaw(pointer, "it is with another service than the model"));
     }
-    Ok(conversation)
+    Ok((conversation, refusal))
 }
 
 const STORED_NOWHERE: &str =

@@ -1,6 +1,5 @@
 //! The call of the Chat Completions API.
 
-use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,12 +15,13 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::error::of_run;
-use super::held::{Waited, Waiting};
+use super::held::{self, Waited, Waiting};
 use super::request::{self, Kind};
-use super::response::message_text;
+use super::response::{last_text, message_text};
 use super::{RunHeaders, admit};
 use crate::domain::access::{AuthenticatedRequest, Caller};
 use crate::domain::events::{EventStream, StreamFrame};
+use crate::domain::refusal::Refusal;
 use crate::domain::runs;
 use crate::http::Api;
 use crate::http::error::Error;
@@ -46,10 +46,8 @@ pub(super) async fn create(
     let run = admitted.run;
     let about = RunHeaders { run_id: run.run_id, replayed: admitted.replayed, ignored: asked.ignored, watch };
     if asked.stream {
-        // Nothing of a chat's stream can be asked for again, so one that cannot be opened is told as a run that goes on.
-        let Ok(Some(stream)) = api.streams.open(&caller, run.run_id, 0).await else {
-            return Ok(about.write(Error::run_still_going(run.run_id).into_response()));
-        };
+        // Refused, the request was not answered: its repetition finds the run.
+        let stream = api.streams.open(&caller, run.run_id, 0).await?.ok_or(Refusal::NotFound)?;
         let chunks = Chunks::new(run, asked.includes_usage);
         return Ok(about.write(streamed(api, caller, stream, chunks)));
     }
@@ -111,13 +109,21 @@ struct Chunks {
     is_silent: bool,
     /// The last complete message.
     last: Option<String>,
+    has_ended: bool,
     out: String,
 }
 
 impl Chunks {
     fn new(run: Run, includes_usage: bool) -> Self {
-        let mut chunks =
-            Self { run, includes_usage, sent: String::new(), is_silent: false, last: None, out: String::new() };
+        let mut chunks = Self {
+            run,
+            includes_usage,
+            sent: String::new(),
+            is_silent: false,
+            last: None,
+            has_ended: false,
+            out: String::new(),
+        };
         chunks.choice(json!({ "role": "assistant", "content": "" }), None);
         chunks
     }
@@ -156,26 +162,36 @@ impl Chunks {
     fn piece(&mut self, offset: u64, text: &str) {
         // What was sent cannot be taken back.
         self.is_silent |= offset != self.sent.chars().count() as u64;
-        if !self.is_silent && !text.is_empty() {
+        if !self.is_silent && !text.is_empty() && self.run.output.is_none() {
             self.text(text);
         }
     }
 
     fn complete(&mut self, whole: String) {
-        if let Some(rest) = whole.strip_prefix(self.sent.as_str()).filter(|rest| !rest.is_empty()) {
-            let rest = rest.to_owned();
-            self.text(&rest);
+        match whole.strip_prefix(self.sent.as_str()) {
+            Some("") => {}
+            Some(rest) => self.text(rest),
+            // The model began anew, and what was sent cannot be taken back: the whole follows it.
+            None => {
+                self.choice(json!({ "content": "\n\n" }), None);
+                self.choice(json!({ "content": whole }), None);
+            }
         }
         (self.sent, self.is_silent, self.last) = (String::new(), false, Some(whole));
     }
 
     /// The end, with what no message had.
     fn end(&mut self, run: &Run) {
+        self.has_ended = true;
         match answer(run) {
-            Some((text, reason)) => {
-                if self.last.as_ref() != Some(&text) && !text.is_empty() {
-                    self.sent = String::new();
-                    self.text(&text);
+            Some((_, reason)) => {
+                match last_text(run, self.last.as_deref()) {
+                    // The rest of a message is no paragraph of its own.
+                    Some(text) if run.output.is_none() && self.last.is_some() => {
+                        self.choice(json!({ "content": text }), None)
+                    }
+                    Some(text) => self.text(&text),
+                    None => {}
                 }
                 self.choice(json!({}), Some(reason));
                 if self.includes_usage {
@@ -195,17 +211,25 @@ impl Chunks {
 /// A run's stream as that of a completion. Its state is behind a pointer, so that an idle one is small.
 fn streamed(api: Arc<Api>, caller: Caller, stream: EventStream, chunks: Chunks) -> Response {
     let silence = api.listener.heartbeat;
-    let pieces = unfold(Box::new((api, caller, stream, chunks)), move |mut state| async move {
+    let pieces = unfold(Some(Box::new((api, caller, stream, chunks))), move |state| async move {
+        let mut state = state?;
         loop {
             let (api, caller, stream, chunks) = &mut *state;
             let written = std::mem::take(&mut chunks.out);
             if !written.is_empty() {
-                return Some((Ok::<_, Infallible>(Bytes::from(written)), state));
+                return Some((Ok(Bytes::from(written)), Some(state)));
             }
-            match timeout(silence, stream.next()).await {
-                Err(_) => chunks.comment("nothing new"),
-                Ok(None) => return None,
-                Ok(Some(frame)) => tell(api, caller, chunks, frame).await?,
+            let is_told = match timeout(silence, stream.next()).await {
+                Ok(None) if chunks.has_ended => return None,
+                Ok(None) => None,
+                Ok(Some(frame)) => tell(api, caller, chunks, frame).await,
+                Err(_) => {
+                    chunks.comment("nothing new");
+                    Some(())
+                }
+            };
+            if is_told.is_none() {
+                return Some((Err(held::broken_off()), None));
             }
         }
     });
@@ -227,8 +251,8 @@ async fn tell(api: &Api, caller: &Caller, chunks: &mut Chunks, frame: StreamFram
         StreamFrame::Event(told) => {
             let event: RunEvent = serde_json::from_str(&told.json).ok()?;
             match message_text(&event) {
-                Some(text) => chunks.complete(text),
-                None => chunks.comment(told.kind.as_str()),
+                Some(text) if chunks.run.output.is_none() => chunks.complete(text),
+                _ => chunks.comment(told.kind.as_str()),
             }
         }
     }

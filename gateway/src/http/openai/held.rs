@@ -1,6 +1,6 @@
 //! An answer that is held back until the run has ended.
 
-use std::convert::Infallible;
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -74,6 +74,11 @@ impl Waiting {
     }
 }
 
+/// Ends an answer that has begun so that its reader sees that it is not complete.
+pub(super) fn broken_off() -> io::Error {
+    io::Error::other("the answer cannot be completed")
+}
+
 /// How long an answer is held back before its head is sent, and the pause between two signs of life behind it.
 const SIGN_OF_LIFE_INTERVAL: Duration = Duration::from_secs(15);
 
@@ -101,15 +106,15 @@ where
                 let (waiting, written) = state?;
                 let (run, is_over) = match waiting.next(SIGN_OF_LIFE_INTERVAL, limit).await {
                     Ok(Waited::Going) => {
-                        return Some((Ok::<_, Infallible>(Bytes::from_static(b"\n")), Some((waiting, written))));
+                        return Some((Ok(Bytes::from_static(b"\n")), Some((waiting, written))));
                     }
                     Ok(Waited::Ended(run)) => (run, false),
                     Ok(Waited::Over(run)) => (run, true),
                     // The answer has begun: what is left is to break it off.
-                    Err(_) => return None,
+                    Err(_) => return Some((Err(broken_off()), None)),
                 };
-                let body = written(waiting.api.clone(), *run, is_over).await.ok()?;
-                Some((Ok(body.to_string().into()), None))
+                let body = written(waiting.api.clone(), *run, is_over).await.map_err(|_| broken_off());
+                Some((body.map(|body| body.to_string().into()), None))
             });
             let kind = [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
             (kind, Body::from_stream(rest)).into_response()

@@ -35,6 +35,7 @@ use axum::routing::{get, post};
 use deskgate_protocol::RunId;
 
 use super::Api;
+use crate::domain::runs::response_id;
 pub(super) use error::{is_call, of_run, write_error};
 use watched::Watch;
 pub(super) use watched::watched;
@@ -84,16 +85,14 @@ impl RunHeaders {
     }
 }
 
-/// The response that a run is.
-fn response_id(run_id: RunId) -> String {
-    format!("resp_{}", run_id.uuid().simple())
-}
-
 /// The run that a response, or an item of its output, belongs to.
 fn run_of(id: &str) -> Option<RunId> {
     let digits = id.strip_prefix("resp_").or_else(|| id.strip_prefix("msg_"))?;
-    // The second and later items have a number of their own behind it.
-    let digits = digits.split('_').next().filter(|digits| digits.len() == 32)?;
+    // The second and later messages have a number of their own behind it.
+    let (digits, place) = digits.split_once('_').unwrap_or((digits, "0"));
+    if digits.len() != 32 || !place.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
     digits.parse::<uuid::Uuid>().ok().map(RunId::from)
 }
 
@@ -112,7 +111,7 @@ mod tests {
         let run_id = RunId::new();
         assert_eq!(run_of(&response_id(run_id)), Some(run_id));
         assert_eq!((run_of(&message_id(run_id, 0)), run_of(&message_id(run_id, 12))), (Some(run_id), Some(run_id)));
-        for wrong in ["", "resp_", "resp_1", "run_01a1fdacce837753badf368b3b8b6a04", &run_id.to_string()] {
+        for wrong in ["", "resp_", "resp_1", "msg_01a1fdacce837753badf368b3b8b6a04_in0", &run_id.to_string()] {
             assert_eq!(run_of(wrong), None, "{wrong}");
         }
     }

@@ -159,14 +159,22 @@ impl OpenAiRequest {
     pub(super) fn input(&self, answers: &BTreeMap<RunId, String>, kind: Kind) -> Result<(Input, String), Refusal> {
         let pointer = if kind == Kind::Response { "/input" } else { "/messages" };
         let flaw = |code: &'static str, detail: String| Refusal::Invalid(vec![Flaw::new(pointer, code, detail)]);
-        let said: Vec<(Role, &str)> = self
-            .turns
-            .iter()
+        let mut turns: Vec<&Turn> = self.turns.iter().collect();
+        // A run's messages are one turn of it.
+        turns.dedup_by(
+            |one, other| matches!((one, other), (Turn::Reference(one), Turn::Reference(other)) if one == other),
+        );
+        let said: Vec<(Role, &str)> = turns
+            .into_iter()
             .filter_map(|turn| match turn {
                 Turn::Said(role, text) => Some((*role, text.as_str())),
                 Turn::Reference(run_id) => answers.get(run_id).map(|text| (Role::Assistant, text.as_str())),
             })
             .collect();
+        let bytes = said.iter().map(|(_, text)| text.len()).fold(0, usize::saturating_add);
+        if bytes > MAX_BODY_BYTES {
+            return Err(flaw("out_of_range", format!("at most {MAX_BODY_BYTES} bytes with what its items refer to")));
+        }
         let last = said.iter().rposition(|(role, _)| *role != Role::User).map_or(0, |place| place + 1);
         let (before, asked) = said.split_at(last);
         let text = asked.iter().map(|(_, text)| *text).collect::<Vec<_>>().join("\n\n");
@@ -196,6 +204,9 @@ impl OpenAiRequest {
         Ok((input, written))
     }
 }
+
+/// How many flaws are named. Nobody reads more.
+const MAX_FLAWS: usize = 32;
 
 struct Reader {
     members: Map<String, Value>,
@@ -273,7 +284,9 @@ impl Reader {
     }
 
     fn flaw(&mut self, pointer: &str, code: &'static str, detail: &str) {
-        self.flaws.push(Flaw::new(pointer, code, detail));
+        if self.flaws.len() < MAX_FLAWS {
+            self.flaws.push(Flaw::new(pointer, code, detail));
+        }
     }
 
     fn flag(&mut self, name: &str, default: bool) -> bool {

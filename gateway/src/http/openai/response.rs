@@ -21,7 +21,8 @@ pub(super) struct RequestEcho {
 /// The texts of the messages that a run has completed, oldest first.
 pub(super) async fn messages(api: &Api, run: &Run) -> Result<Vec<String>, Refusal> {
     let (mut texts, mut after) = (Vec::new(), 0);
-    if run.attempt == 0 {
+    // Of a run with data only the data is told: whoever reads it expects nothing else.
+    if run.attempt == 0 || run.output.is_some() {
         return Ok(texts);
     }
     loop {
@@ -41,11 +42,17 @@ pub(super) fn message_text(event: &RunEvent) -> Option<String> {
     text.filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
-/// The text that the end of a run adds to its messages: its data, which no message has, or an answer without a message.
-pub(super) fn last_text(run: &Run, messages: &[String]) -> Option<String> {
+/// The text that the end of a run adds to its messages: its data, or what its last message lacks of the answer. A long
+/// message is told only in part.
+pub(super) fn last_text(run: &Run, last_message: Option<&str>) -> Option<String> {
     let result = run.result.as_ref()?;
-    let text = result.data.as_deref().map_or_else(|| result.text.clone(), Value::to_string);
-    (messages.last() != Some(&text)).then_some(text)
+    if let Some(data) = &result.data {
+        return Some(data.to_string());
+    }
+    let last = last_message.unwrap_or_default();
+    // An answer that is another text than the last message follows it.
+    let rest = result.text.strip_prefix(last).unwrap_or(&result.text);
+    (!rest.is_empty()).then(|| rest.to_owned())
 }
 
 /// A complete message of a response's output.
@@ -66,7 +73,7 @@ pub(super) fn text_part(text: &str) -> Value {
 
 /// All messages of a run's output: the last one is the answer, once it has succeeded.
 fn output(run: &Run, mut messages: Vec<String>) -> Vec<Value> {
-    messages.extend(last_text(run, &messages));
+    messages.extend(last_text(run, messages.last().map(String::as_str)));
     let last = messages.len().checked_sub(1).filter(|_| run.state == RunState::Succeeded);
     let item = |(place, text): (usize, &String)| {
         let mut item = message(run.run_id, place, text);

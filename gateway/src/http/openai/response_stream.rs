@@ -62,6 +62,11 @@ pub(super) struct ResponseEvents {
     /// The completed messages.
     messages: Vec<String>,
     open: Option<OpenMessage>,
+    /// Whether only the data of the result is sent.
+    is_typed: bool,
+    /// The event behind which the device began anew: what a reader has from before is of another try.
+    begun_anew: u64,
+    has_ended: bool,
     /// Whether the present message is sent only once it is complete: the reader came in the middle of it, or has another
     /// beginning of it.
     is_silent: bool,
@@ -79,6 +84,9 @@ impl ResponseEvents {
             begins: 0,
             messages: Vec::new(),
             open: None,
+            is_typed: false,
+            begun_anew: 0,
+            has_ended: false,
             is_silent: false,
             out: String::new(),
         }
@@ -89,11 +97,17 @@ impl ResponseEvents {
         std::mem::take(&mut self.out)
     }
 
+    /// Whether the end was sent, or is there already.
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
     /// A stored event; `run`: the record, for one that shows it.
     pub(super) fn event(&mut self, event: &RunEvent, run: Option<&Run>) {
         self.sequence = event.sequence;
         match event.kind {
             EventType::RunAccepted => {
+                self.is_typed = run.is_some_and(|run| run.output.is_some());
                 let accepted = run.map(|run| self.accepted(run, "queued"));
                 self.send(0, "response.created", json!({ "response": accepted }));
                 self.send(1, "response.queued", json!({ "response": accepted }));
@@ -103,13 +117,17 @@ impl ResponseEvents {
                 self.send(0, "response.in_progress", json!({ "response": started }));
             }
             EventType::MessageCompleted => {
-                if let Some(text) = message_text(event) {
+                if let Some(text) = message_text(event).filter(|_| !self.is_typed) {
                     self.complete(text);
                 }
             }
             EventType::RunAwaitingApproval => {
                 let id = event.data["approval_id"].as_str().unwrap_or_default();
                 self.comment(&format!("run.awaiting_approval {id}"));
+            }
+            EventType::RunRestarted => {
+                self.begun_anew = event.sequence;
+                self.comment(event.kind.as_str());
             }
             kind if kind.is_final() => self.end(run),
             kind => self.comment(kind.as_str()),
@@ -118,7 +136,7 @@ impl ResponseEvents {
 
     /// A piece of a message.
     pub(super) fn piece(&mut self, delta: &MessageDelta) {
-        if self.is_silent || self.position_inside().is_some() {
+        if self.is_typed || self.is_silent || self.position_inside().is_some() {
             return;
         }
         let known = self.open.as_ref().map_or(0, |open| open.sent.chars().count() as u64);
@@ -195,7 +213,10 @@ impl ResponseEvents {
                 if inside.place < PART_PLACE {
                     self.begin_text();
                 }
-                usize::try_from(inside.place.saturating_sub(TEXT_PLACE)).unwrap_or(usize::MAX)
+                match inside.sequence < self.begun_anew {
+                    true => text.len(),
+                    false => usize::try_from(inside.place.saturating_sub(TEXT_PLACE)).unwrap_or(usize::MAX),
+                }
             }
             (None, Some(open)) if text.starts_with(&open.sent) => open.sent.len(),
             (None, Some(_)) => text.len(),
@@ -227,7 +248,8 @@ impl ResponseEvents {
     /// The end of the response.
     fn end(&mut self, run: Option<&Run>) {
         let Some(run) = run else { return };
-        if let Some(text) = last_text(run, &self.messages) {
+        self.has_ended = true;
+        if let Some(text) = last_text(run, self.messages.last().map(String::as_str)) {
             // It stands at this event, whatever piece the reader had before.
             (self.open, self.begins) = (None, self.sequence);
             self.begin();
@@ -260,5 +282,69 @@ impl Position {
     /// Whether a reader that is at `reader` has this.
     fn is_within(self, reader: Self) -> bool {
         (self.sequence, self.place) <= (reader.sequence, reader.place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use deskgate_protocol::{EventId, Timestamp};
+
+    fn event(sequence: u64, kind: EventType, data: Value) -> RunEvent {
+        let (event_id, run_id, created_at) = (EventId::new(), RunId::new(), Timestamp::now());
+        RunEvent { event_id, run_id, sequence, kind, created_at, data }
+    }
+
+    /// What a reader has been told, with the number of each event.
+    fn told(text: &str) -> Vec<(u64, String)> {
+        let lines = text.lines().filter_map(|line| line.strip_prefix("data: "));
+        let value = |line: &str| serde_json::from_str::<Value>(line).expect("JSON");
+        let text = |value: &Value| value["delta"].as_str().unwrap_or_default().to_owned();
+        lines.map(value).map(|value| (value["sequence_number"].as_u64().expect("a number"), text(&value))).collect()
+    }
+
+    fn play(after: Option<u64>, pieces: &[(u64, &str)], whole: &str, is_restarted: bool) -> Vec<(u64, String)> {
+        let mut events = ResponseEvents::new(RunId::new(), RequestEcho::default(), after);
+        events.event(&event(1, EventType::RunStarted, json!({})), None);
+        for (offset, text) in pieces {
+            let text = (*text).to_owned();
+            events.piece(&MessageDelta { message_id: "m".to_owned(), offset: *offset, text });
+        }
+        let mut next = 2;
+        if is_restarted {
+            events.event(&event(next, EventType::RunRestarted, json!({})), None);
+            next += 1;
+        }
+        events.event(&event(next, EventType::UsageUpdated, json!({})), None);
+        events.event(&event(next + 1, EventType::MessageCompleted, json!({ "text": whole })), None);
+        told(&events.take())
+    }
+
+    fn text(told: &[(u64, String)]) -> String {
+        told.iter().map(|(_, text)| text.as_str()).collect()
+    }
+
+    #[test]
+    fn a_reader_goes_on_behind_each_number_without_a_gap_or_a_repetition() {
+        let pieces = [(0, "Grü"), (3, "ße, "), (7, "Frau ")];
+        let whole = play(None, &pieces, "Grüße, Frau Grün", false);
+        assert_eq!(text(&whole), "Grüße, Frau Grün");
+        assert!(whole.windows(2).all(|pair| pair[0].0 < pair[1].0), "{whole:?}");
+        for (place, (number, _)) in whole.iter().enumerate() {
+            // Whether the pieces come again or not.
+            for pieces in [&pieces[..], &[]] {
+                let rest = play(Some(*number), pieces, "Grüße, Frau Grün", false);
+                assert_eq!(text(&whole[..=place]) + &text(&rest), "Grüße, Frau Grün", "behind {number}");
+                assert!(rest.iter().all(|(later, _)| later > number), "{rest:?} behind {number}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_message_that_is_begun_anew_is_not_joined_with_what_was_sent_of_it() {
+        assert_eq!(text(&play(None, &[(0, "Three"), (0, "Four")], "Four apples", false)), "Three");
+        let before = play(None, &[(0, "Three")], "Four apples", true);
+        let piece = before.iter().find(|(_, text)| text == "Three").expect("sent").0;
+        assert_eq!(text(&play(Some(piece), &[], "Four apples", true)), "", "its end has the text that counts");
     }
 }

@@ -1,6 +1,5 @@
 //! The calls of the Responses API.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,11 +51,11 @@ pub(super) async fn create(
     let about = RunHeaders { run_id: admitted.run.run_id, replayed: admitted.replayed, ignored: asked.ignored, watch };
     let run = admitted.run;
     let answer = match (asked.stream, asked.background) {
-        (true, _) => match api.streams.open(&caller, run.run_id, 0).await {
-            Ok(Some(stream)) => streamed(api.clone(), caller, stream, ResponseEvents::new(run.run_id, echo, None)),
-            // The run is there, and a refusal would hide it.
-            _ => written(api, run, echo, false).await.map(|body| Json(body).into_response())?,
-        },
+        // Refused, the request was not answered: its repetition finds the run.
+        (true, _) => {
+            let stream = api.streams.open(&caller, run.run_id, 0).await?.ok_or(Refusal::NotFound)?;
+            streamed(api.clone(), caller, stream, ResponseEvents::new(run.run_id, echo, None))
+        }
         (false, true) => written(api, run, echo, false).await.map(|body| Json(body).into_response())?,
         (false, false) => {
             let waiting = Waiting::for_end(api.clone(), caller, run.run_id);
@@ -177,16 +176,27 @@ fn identifier(path: Result<Path<String>, PathRejection>) -> Result<RunId, Refusa
 /// A run's stream as that of a response.
 fn streamed(api: Arc<Api>, caller: Caller, stream: EventStream, events: ResponseEvents) -> Response {
     let silence = api.listener.heartbeat;
-    let pieces = unfold((api, caller, stream, events), move |(api, caller, mut stream, mut events)| async move {
+    // Its state is behind a pointer, so that an idle one is small.
+    let state = Some(Box::new((api, caller, stream, events)));
+    let pieces = unfold(state, move |state| async move {
+        let mut state = state?;
         loop {
-            match timeout(silence, stream.next()).await {
-                Err(_) => events.comment("nothing new"),
-                Ok(None) => return None,
-                Ok(Some(frame)) => tell(&api, &caller, &mut events, frame).await?,
-            }
+            let (api, caller, stream, events) = &mut *state;
             let written = events.take();
             if !written.is_empty() {
-                return Some((Ok::<_, Infallible>(Bytes::from(written)), (api, caller, stream, events)));
+                return Some((Ok(Bytes::from(written)), Some(state)));
+            }
+            let is_told = match timeout(silence, stream.next()).await {
+                Ok(None) if events.has_ended() => return None,
+                Ok(None) => None,
+                Ok(Some(frame)) => tell(api, caller, events, frame).await,
+                Err(_) => {
+                    events.comment("nothing new");
+                    Some(())
+                }
+            };
+            if is_told.is_none() {
+                return Some((Err(held::broken_off()), None));
             }
         }
     });

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use deskgate_protocol::delivery::CallbackEvent;
+use deskgate_protocol::management::CallbackFormat;
 use deskgate_protocol::{ConversationId, DeliveryId, DestinationId, EventId, RunId, Timestamp};
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -44,6 +45,8 @@ pub struct ClaimedDelivery {
     pub sealed_secrets: Vec<Vec<u8>>,
     /// Whether the beginning of the answer is stored.
     pub keep_answers: bool,
+    /// The form of the ends of runs.
+    pub format: CallbackFormat,
 }
 
 impl ClaimedDelivery {
@@ -129,7 +132,7 @@ fn take(due: &str, bytes: &str) -> String {
         ), begun AS (
             INSERT INTO delivery_attempts (delivery_id, attempt, host)
             SELECT d.delivery_id, d.attempt, t.host FROM taken d JOIN destinations t USING (destination_id))
-        SELECT d.*, now() AS taken_at, t.url, t.sealed_secret, t.keep_answers,
+        SELECT d.*, now() AS taken_at, t.url, t.sealed_secret, t.keep_answers, t.format,
             CASE WHEN t.old_secret_until > now() THEN t.sealed_old_secret END AS sealed_old_secret,
             EXISTS (SELECT FROM allowed_hosts h WHERE h.host = t.host) AS allowed
         FROM taken d JOIN destinations t USING (destination_id)"
@@ -191,7 +194,7 @@ impl Store {
 
 /// The deliveries that a listener holds.
 const HELD_BY_LISTENER_SQL: &str = "-- deliveries::held_by_listener
-    SELECT d.*, now() AS taken_at, t.url, t.sealed_secret, t.keep_answers, NULL::bytea AS sealed_old_secret,
+    SELECT d.*, now() AS taken_at, t.url, t.sealed_secret, t.keep_answers, t.format, NULL::bytea AS sealed_old_secret,
         true AS allowed
     FROM deliveries d JOIN destinations t USING (destination_id)
     WHERE d.delivery_id = $1 AND d.destination_id = $2 AND d.attempt = $3 AND t.kind = 'listener'
@@ -241,5 +244,6 @@ fn claimed(row: &Row) -> Result<ClaimedDelivery, Error> {
         allowed: row.try_get("allowed")?,
         sealed_secrets: secrets.into_iter().flatten().collect(),
         keep_answers: row.try_get("keep_answers")?,
+        format: word(row.try_get("format")?)?,
     })
 }

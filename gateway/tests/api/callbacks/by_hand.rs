@@ -20,7 +20,14 @@ async fn an_address_that_no_callback_may_have_is_refused_with_the_reason() {
     let device = &test_store.device;
     let app_id = device.app.id;
     let try_url = async |url: &str| {
-        let set = SetCallback { app_id, url: Some(url.to_owned()), types: None, enabled: None, keep_answers: None };
+        let set = SetCallback {
+            app_id,
+            url: Some(url.to_owned()),
+            types: None,
+            enabled: None,
+            keep_answers: None,
+            format: None,
+        };
         device.desktop.set_callback(set).await
     };
     for url in
@@ -30,7 +37,7 @@ async fn an_address_that_no_callback_may_have_is_refused_with_the_reason() {
         assert_eq!(no.code, ManagementErrorCode::Invalid, "{url}: {no}");
     }
     assert_eq!(device.desktop.callback(ShowCallback { app_id }).await.expect("shown"), None);
-    let nothing = SetCallback { app_id, url: None, types: None, enabled: Some(true), keep_answers: None };
+    let nothing = SetCallback { app_id, url: None, types: None, enabled: Some(true), keep_answers: None, format: None };
     assert_eq!(device.desktop.set_callback(nothing).await.expect_err("none").code, ManagementErrorCode::Conflict);
     let first = try_url(CALLBACK_URL).await.expect("set");
     assert!(first.secret.is_some_and(|secret| secret.starts_with("whsec_")));
@@ -39,7 +46,8 @@ async fn an_address_that_no_callback_may_have_is_refused_with_the_reason() {
     let test = set(device, |set| set.types = Some(vec![CallbackEvent::RunAccepted, CallbackEvent::RunAccepted])).await;
     assert_eq!((test.callback.types, test.callback.url.as_str()), (vec![CallbackEvent::RunAccepted], CALLBACK_URL));
     for types in [vec![], vec![CallbackEvent::WebhookTest]] {
-        let set = SetCallback { app_id, url: None, types: Some(types), enabled: None, keep_answers: None };
+        let set =
+            SetCallback { app_id, url: None, types: Some(types), enabled: None, keep_answers: None, format: None };
         assert_eq!(device.desktop.set_callback(set).await.expect_err("none").code, ManagementErrorCode::Invalid);
     }
     for host in ["https://hooks.example.com", "hooks.example.com:443", "*.example.com", "10.0.0.1"] {
@@ -59,8 +67,14 @@ async fn another_device_neither_sees_nor_changes_a_callback_and_its_deliveries()
     let delivery_id = test.delivery.delivery_id;
     let stranger = DeviceFixture::pair(&test_store.store).await.desktop;
     let show = ShowDelivery { delivery_id, wait_s: 0, seen: 0 };
-    let set =
-        SetCallback { app_id, url: Some(CALLBACK_URL.to_owned()), types: None, enabled: None, keep_answers: None };
+    let set = SetCallback {
+        app_id,
+        url: Some(CALLBACK_URL.to_owned()),
+        types: None,
+        enabled: None,
+        keep_answers: None,
+        format: None,
+    };
     let recover = RecoverDeliveries { app_id, since: test.delivery.created_at, only_count: true };
     let codes = [
         stranger.callback(ShowCallback { app_id }).await.err(),

@@ -147,7 +147,8 @@ pub(super) async fn callback(device: &DeviceFixture, types: &[CallbackEvent]) ->
 }
 
 pub(super) async fn set(device: &DeviceFixture, change: impl FnOnce(&mut SetCallback)) -> CallbackWithSecret {
-    let mut request = SetCallback { app_id: device.app.id, url: None, types: None, enabled: None, keep_answers: None };
+    let mut request =
+        SetCallback { app_id: device.app.id, url: None, types: None, enabled: None, keep_answers: None, format: None };
     change(&mut request);
     device.desktop.set_callback(request).await.expect("set")
 }

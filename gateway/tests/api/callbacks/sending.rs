@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use deskgate_gateway::callbacks::send::ReceiverResponse;
 use deskgate_gateway::encryption::DataCipher;
 use deskgate_protocol::delivery::{CallbackEvent, DeliveryErrorCode, DeliveryState};
-use deskgate_protocol::management::{CallbackOff, RollCallbackSecret, SetAllowlist, SetCallback, ShowCallback};
+use deskgate_protocol::management::{
+    CallbackFormat, CallbackOff, RollCallbackSecret, SetAllowlist, SetCallback, ShowCallback,
+};
 use deskgate_protocol::{Timestamp, VERSION};
 use futures_util::StreamExt;
 
@@ -22,6 +24,27 @@ async fn told(test_store: &TestStore) {
     let (session, _) = test_store.device.connect().await;
     let run_id = test_store.started(session).await;
     test_store.one(session, run_id, 1, succeeded(1)).await;
+}
+
+#[tokio::test]
+async fn a_receiver_with_openais_sdk_is_told_the_end_of_a_run_in_its_form() {
+    let test_store = TestStore::new().await;
+    let secret = callback(&test_store.device, &[CallbackEvent::RunStarted, CallbackEvent::RunSucceeded]).await.secret;
+    assert_eq!(
+        set(&test_store.device, |set| set.format = Some(CallbackFormat::Openai)).await.callback.format,
+        CallbackFormat::Openai
+    );
+    told(&test_store).await;
+    let receiver = FakeReceiver::answering(204);
+    let _rounds = delivery_worker(&test_store.store, &receiver, LONG_LEASE);
+    let got = receiver.gets(2).await;
+    let (ended, other): (Vec<_>, Vec<_>) = got.iter().partition(|got| got.json()["object"] == "event");
+    assert_eq!(other[0].json()["type"], "run.started", "what is no end of a run has one form");
+    let (body, ended) = (ended[0].json(), ended[0]);
+    assert!(ended.is_signed_by(secret.as_ref().expect("shown once")));
+    let run_id = other[0].json()["data"]["run"]["run_id"].as_str().expect("a run").replace("run_", "resp_");
+    assert_eq!((&body["type"], &body["data"]["id"]), (&"response.completed".into(), &run_id.into()));
+    assert_eq!((body["id"].as_str(), body["created_at"].is_i64()), (Some(ended.header("webhook-id")), true));
 }
 
 #[tokio::test]
@@ -213,7 +236,7 @@ async fn one_receiver_that_never_answers_delays_none_of_a_thousand_others() {
     let set_up = async |number: usize| {
         let app = device.application(&format!("other {number}")).await;
         let url = Some(format!("https://{CALLBACK_HOST}/{number}"));
-        let set = SetCallback { app_id: app.id, url, types: None, enabled: None, keep_answers: None };
+        let set = SetCallback { app_id: app.id, url, types: None, enabled: None, keep_answers: None, format: None };
         device.desktop.set_callback(set).await.expect("set");
     };
     futures_util::stream::iter(0..OTHER_DELIVERIES).for_each_concurrent(16, set_up).await;

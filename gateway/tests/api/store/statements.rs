@@ -407,7 +407,8 @@ async fn every_statement_is_understood_by_the_database() {
     done(&["conversations::create", "conversations::by_key", "conversations::why_not", "conversations::conversation"]);
     done(&["conversations::of_caller"]);
     done(&["conversations::replayed", "requests::known", "requests::remember", "messages::admit", "messages::why_not"]);
-    done(&["messages::active_run", "messages::lock_conversation"]);
+    assert_eq!(store.known_message(Sha256Digest::of(b"x")).await.expect("known_message"), None);
+    done(&["messages::known", "messages::active_run", "messages::lock_conversation"]);
     done(&["operations::lock_run", "operations::begin_stop", "operations::cancel_queued", "operations::cancelling"]);
     done(&["operations::lock_conversation", "operations::begin_reset", "operations::read", "operations::operation"]);
     done(&["operations::operation_of_device", "conversations::conversation_of_device"]);
