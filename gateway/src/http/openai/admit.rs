@@ -148,5 +148,5 @@ async fn opened(api: &Api, caller: &Caller, request: &RunRequest) -> Result<Conv
 }
 
 fn flaw(pointer: &'static str, detail: &str) -> Error {
-    Refusal::Invalid(vec![Flaw::new(pointer, "not_supported", detail)]).into()
+    Refusal::Invalid(vec![Flaw::new(pointer, "not_taken", detail)]).into()
 }

@@ -219,8 +219,8 @@ impl Reader {
         let ignored = IGNORED_PARAMETERS.into_iter().filter(|name| self.take(name).is_some()).collect();
         for (name, harmless) in REFUSED_PARAMETERS {
             if self.take(name).is_some_and(|value| !harmless.contains(&value.to_string().as_str())) {
-                let detail = "a published service does not take it: its owner chose its tools and its model";
-                self.flaw(&format!("/{name}"), "not_supported", detail);
+                let detail = "the service's owner chose its tools and its model";
+                self.flaw(&format!("/{name}"), "not_taken", detail);
             }
         }
         let model = match self.take("model") {
@@ -309,7 +309,7 @@ impl Reader {
         match (conversation, previous) {
             (None, None) => None,
             (Some(_), Some(_)) => {
-                self.flaw("/conversation", "not_supported", "either this or previous_response_id");
+                self.flaw("/conversation", "not_taken", "previous_response_id says already where to go on");
                 None
             }
             (Some(id), None) => {
@@ -356,7 +356,7 @@ impl Reader {
                 output
             }
             _ => {
-                self.flaw(pointer, "not_supported", "of the type text, json_schema or json_object");
+                self.flaw(pointer, "wrong_type", "of the type text, json_schema or json_object");
                 None
             }
         }
@@ -397,7 +397,7 @@ impl Reader {
                 return run_id.map(Turn::Reference);
             }
             Some(_) => {
-                self.flaw(&format!("{pointer}/type"), "not_supported", "a message");
+                self.flaw(&format!("{pointer}/type"), "wrong_type", "that of a message");
                 return None;
             }
         }
@@ -406,7 +406,7 @@ impl Reader {
             Some("assistant") => Role::Assistant,
             Some("system" | "developer") => Role::Instructions,
             _ => {
-                self.flaw(&format!("{pointer}/role"), "not_supported", "user, assistant, system or developer");
+                self.flaw(&format!("{pointer}/role"), "wrong_type", "user, assistant, system or developer");
                 return None;
             }
         };
@@ -443,11 +443,11 @@ impl Reader {
                     Some(file_id) => self.files.push(file_id),
                     None => {
                         let detail = "upload it with POST /api/v1/files, and name it by its file_id";
-                        self.flaw(&format!("{pointer}/file_id"), "not_supported", detail);
+                        self.flaw(&format!("{pointer}/file_id"), "not_taken", detail);
                     }
                 }
             }
-            _ => self.flaw(&format!("{pointer}/type"), "not_supported", "a text, or a file by its file_id"),
+            _ => self.flaw(&format!("{pointer}/type"), "wrong_type", "that of a text, or of a file that has a file_id"),
         }
         None
     }
