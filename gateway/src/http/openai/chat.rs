@@ -5,27 +5,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use deskgate_protocol::control::MessageDelta;
 use deskgate_protocol::management::Scope;
-use deskgate_protocol::run::{FinishReason, Phase, Run, RunEvent, RunState, Usage};
-use futures_util::stream::unfold;
+use deskgate_protocol::run::{FinishReason, Run, RunEvent, RunState, Usage};
 use serde_json::{Value, json};
-use tokio::time::timeout;
 
 use super::error::of_run;
-use super::held::{self, Waited, Waiting};
+use super::held::{Waited, Waiting};
 use super::request::{self, Kind};
 use super::response::{last_text, message_text};
+use super::run_stream::{RunWriter, followed};
 use super::{RunHeaders, admit};
-use crate::domain::access::{AuthenticatedRequest, Caller};
-use crate::domain::events::{EventStream, StreamFrame};
+use crate::domain::access::AuthenticatedRequest;
 use crate::domain::refusal::Refusal;
-use crate::domain::runs;
 use crate::http::Api;
 use crate::http::error::Error;
-use crate::http::events::STREAM_HEADERS;
 use crate::http::request_body::{ReceivedRequest, RequestBody};
 
 /// How long an answer is held back at most: Node's `fetch` gives up after 300 seconds without a head.
@@ -49,7 +45,7 @@ pub(super) async fn create(
         // Refused, the request was not answered: its repetition finds the run.
         let stream = api.streams.open(&caller, run.run_id, 0).await?.ok_or(Refusal::NotFound)?;
         let chunks = Chunks::new(run, asked.includes_usage);
-        return Ok(about.write(streamed(api, caller, stream, chunks)));
+        return Ok(about.write(followed(api, caller, stream, chunks)));
     }
     let waiting = Waiting::for_end(api, caller, run.run_id);
     let mut response = match waiting.next(MAX_HELD_TIME, MAX_HELD_TIME).await? {
@@ -146,10 +142,6 @@ impl Chunks {
         let _ = write!(self.out, "data: {data}\n\n");
     }
 
-    fn comment(&mut self, text: &str) {
-        let _ = write!(self.out, ": {text}\n\n");
-    }
-
     fn text(&mut self, text: &str) {
         // Messages of one run are paragraphs of one answer.
         if self.sent.is_empty() && self.last.is_some() {
@@ -157,14 +149,6 @@ impl Chunks {
         }
         self.choice(json!({ "content": text }), None);
         self.sent.push_str(text);
-    }
-
-    fn piece(&mut self, offset: u64, text: &str) {
-        // What was sent cannot be taken back.
-        self.is_silent |= offset != self.sent.chars().count() as u64;
-        if !self.is_silent && !text.is_empty() && self.run.output.is_none() {
-            self.text(text);
-        }
     }
 
     fn complete(&mut self, whole: String) {
@@ -208,53 +192,33 @@ impl Chunks {
     }
 }
 
-/// A run's stream as that of a completion. Its state is behind a pointer, so that an idle one is small.
-fn streamed(api: Arc<Api>, caller: Caller, stream: EventStream, chunks: Chunks) -> Response {
-    let silence = api.listener.heartbeat;
-    let pieces = unfold(Some(Box::new((api, caller, stream, chunks))), move |state| async move {
-        let mut state = state?;
-        loop {
-            let (api, caller, stream, chunks) = &mut *state;
-            let written = std::mem::take(&mut chunks.out);
-            if !written.is_empty() {
-                return Some((Ok(Bytes::from(written)), Some(state)));
-            }
-            let is_told = match timeout(silence, stream.next()).await {
-                Ok(None) if chunks.has_ended => return None,
-                Ok(None) => None,
-                Ok(Some(frame)) => tell(api, caller, chunks, frame).await,
-                Err(_) => {
-                    chunks.comment("nothing new");
-                    Some(())
-                }
-            };
-            if is_told.is_none() {
-                return Some((Err(held::broken_off()), None));
-            }
-        }
-    });
-    (STREAM_HEADERS, Body::from_stream(pieces)).into_response()
-}
-
-/// `None`: the stream breaks off.
-async fn tell(api: &Api, caller: &Caller, chunks: &mut Chunks, frame: StreamFrame) -> Option<()> {
-    match frame {
-        StreamFrame::Snapshot(_) => {}
-        StreamFrame::Said(said) => chunks.piece(said.delta.offset, &said.delta.text),
-        StreamFrame::Waiting(_) => chunks.comment("run.waiting_for_device"),
-        StreamFrame::Closing => chunks.comment("stream.closing"),
-        StreamFrame::Event(told) if told.kind.is_final() => {
-            let run = runs::read(&api.store, caller, chunks.run.run_id, Duration::ZERO).await.ok()?;
-            debug_assert_eq!(run.phase, Phase::Final, "its last event was stored");
-            chunks.end(&run);
-        }
-        StreamFrame::Event(told) => {
-            let event: RunEvent = serde_json::from_str(&told.json).ok()?;
-            match message_text(&event) {
-                Some(text) if chunks.run.output.is_none() => chunks.complete(text),
-                _ => chunks.comment(told.kind.as_str()),
-            }
+impl RunWriter for Chunks {
+    fn event(&mut self, event: &RunEvent, run: Option<&Run>) {
+        match (run, message_text(event)) {
+            (Some(run), _) => self.end(run),
+            // Of a run with data only the data is told.
+            (None, Some(text)) if self.run.output.is_none() => self.complete(text),
+            (None, _) => self.comment(event.kind.as_str()),
         }
     }
-    Some(())
+
+    fn piece(&mut self, delta: &MessageDelta) {
+        // What was sent cannot be taken back.
+        self.is_silent |= delta.offset != self.sent.chars().count() as u64;
+        if !self.is_silent && !delta.text.is_empty() && self.run.output.is_none() {
+            self.text(&delta.text);
+        }
+    }
+
+    fn comment(&mut self, text: &str) {
+        let _ = write!(self.out, ": {text}\n\n");
+    }
+
+    fn take(&mut self) -> String {
+        std::mem::take(&mut self.out)
+    }
+
+    fn has_ended(&self) -> bool {
+        self.has_ended
+    }
 }

@@ -8,12 +8,14 @@
 //! | `responses` | the calls of the Responses API |
 //! | `response` | a run as a response |
 //! | `response_stream` | a run's events as those of a response, numbered so that they can be resumed exactly |
+//! | `run_stream` | an answer that follows a run, whoever writes its events |
 //! | `chat` | the call of the Chat Completions API |
 //! | `watched` | whether the answer to a request without an `Idempotency-Key` was sent |
 //! | `held` | an answer that is held back until the run has ended |
 //! | `error` | problem documents with the member that SDKs read |
 //!
-//! Identifiers carry the run's own number: `run_X` is `resp_X` and `chatcmpl-X`. Nothing is stored for this door alone.
+//! Identifiers carry the run's own number: `run_X` is `resp_X` and `chatcmpl-X`. Of
+//! this door alone only the keys of requests without an `Idempotency-Key` are stored, for ten minutes.
 
 mod admit;
 mod chat;
@@ -24,6 +26,7 @@ mod request;
 mod response;
 mod response_stream;
 mod responses;
+mod run_stream;
 mod watched;
 
 use std::sync::Arc;

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::message_id;
 use super::response::{RequestEcho, last_text, message, message_text, response, text_part};
+use super::run_stream::RunWriter;
 
 /// The bits of a number that are the place behind a stored event.
 const PLACE_BITS: u32 = 22;
@@ -90,75 +91,6 @@ impl ResponseEvents {
             is_silent: false,
             out: String::new(),
         }
-    }
-
-    /// What is to be sent by now.
-    pub(super) fn take(&mut self) -> String {
-        std::mem::take(&mut self.out)
-    }
-
-    /// Whether the end was sent, or is there already.
-    pub(super) fn has_ended(&self) -> bool {
-        self.has_ended
-    }
-
-    /// A stored event; `run`: the record, for one that shows it.
-    pub(super) fn event(&mut self, event: &RunEvent, run: Option<&Run>) {
-        self.sequence = event.sequence;
-        match event.kind {
-            EventType::RunAccepted => {
-                self.is_typed = run.is_some_and(|run| run.output.is_some());
-                let accepted = run.map(|run| self.accepted(run, "queued"));
-                self.send(0, "response.created", json!({ "response": accepted }));
-                self.send(1, "response.queued", json!({ "response": accepted }));
-            }
-            EventType::RunStarted => {
-                let started = run.map(|run| self.accepted(run, "in_progress"));
-                self.send(0, "response.in_progress", json!({ "response": started }));
-            }
-            EventType::MessageCompleted => {
-                if let Some(text) = message_text(event).filter(|_| !self.is_typed) {
-                    self.complete(text);
-                }
-            }
-            EventType::RunAwaitingApproval => {
-                let id = event.data["approval_id"].as_str().unwrap_or_default();
-                self.comment(&format!("run.awaiting_approval {id}"));
-            }
-            EventType::RunRestarted => {
-                self.begun_anew = event.sequence;
-                self.comment(event.kind.as_str());
-            }
-            kind if kind.is_final() => self.end(run),
-            kind => self.comment(kind.as_str()),
-        }
-    }
-
-    /// A piece of a message.
-    pub(super) fn piece(&mut self, delta: &MessageDelta) {
-        if self.is_typed || self.is_silent || self.position_inside().is_some() {
-            return;
-        }
-        let known = self.open.as_ref().map_or(0, |open| open.sent.chars().count() as u64);
-        let is_other = self.open.as_ref().is_some_and(|open| open.id != delta.message_id);
-        if is_other || delta.offset != known {
-            // What was sent cannot be taken back.
-            self.is_silent = true;
-            return;
-        }
-        if self.open.is_none() {
-            self.begin();
-            self.open = Some(OpenMessage { id: delta.message_id.clone(), sent: String::new() });
-        }
-        let Some(open) = &mut self.open else { return };
-        open.sent.push_str(&delta.text);
-        let place = TEXT_PLACE + open.sent.len() as u64;
-        self.send_text(place, &delta.text);
-    }
-
-    /// A comment: readers skip it, and the connection is seen to live.
-    pub(super) fn comment(&mut self, text: &str) {
-        let _ = write!(self.out, ": {text}\n\n");
     }
 
     /// The response as it was in that moment.
@@ -275,6 +207,76 @@ impl ResponseEvents {
         data["type"] = json!(name);
         data["sequence_number"] = json!(number);
         let _ = write!(self.out, "event: {name}\ndata: {data}\n\n");
+    }
+}
+
+impl RunWriter for ResponseEvents {
+    fn shows_run(&self, kind: EventType) -> bool {
+        kind.is_final() || matches!(kind, EventType::RunAccepted | EventType::RunStarted)
+    }
+
+    fn event(&mut self, event: &RunEvent, run: Option<&Run>) {
+        self.sequence = event.sequence;
+        match event.kind {
+            EventType::RunAccepted => {
+                self.is_typed = run.is_some_and(|run| run.output.is_some());
+                let accepted = run.map(|run| self.accepted(run, "queued"));
+                self.send(0, "response.created", json!({ "response": accepted }));
+                self.send(1, "response.queued", json!({ "response": accepted }));
+            }
+            EventType::RunStarted => {
+                let started = run.map(|run| self.accepted(run, "in_progress"));
+                self.send(0, "response.in_progress", json!({ "response": started }));
+            }
+            EventType::MessageCompleted => {
+                if let Some(text) = message_text(event).filter(|_| !self.is_typed) {
+                    self.complete(text);
+                }
+            }
+            EventType::RunAwaitingApproval => {
+                let id = event.data["approval_id"].as_str().unwrap_or_default();
+                self.comment(&format!("run.awaiting_approval {id}"));
+            }
+            EventType::RunRestarted => {
+                self.begun_anew = event.sequence;
+                self.comment(event.kind.as_str());
+            }
+            kind if kind.is_final() => self.end(run),
+            kind => self.comment(kind.as_str()),
+        }
+    }
+
+    fn piece(&mut self, delta: &MessageDelta) {
+        if self.is_typed || self.is_silent || self.position_inside().is_some() {
+            return;
+        }
+        let known = self.open.as_ref().map_or(0, |open| open.sent.chars().count() as u64);
+        let is_other = self.open.as_ref().is_some_and(|open| open.id != delta.message_id);
+        if is_other || delta.offset != known {
+            // What was sent cannot be taken back.
+            self.is_silent = true;
+            return;
+        }
+        if self.open.is_none() {
+            self.begin();
+            self.open = Some(OpenMessage { id: delta.message_id.clone(), sent: String::new() });
+        }
+        let Some(open) = &mut self.open else { return };
+        open.sent.push_str(&delta.text);
+        let place = TEXT_PLACE + open.sent.len() as u64;
+        self.send_text(place, &delta.text);
+    }
+
+    fn comment(&mut self, text: &str) {
+        let _ = write!(self.out, ": {text}\n\n");
+    }
+
+    fn take(&mut self) -> String {
+        std::mem::take(&mut self.out)
+    }
+
+    fn has_ended(&self) -> bool {
+        self.has_ended
     }
 }
 

@@ -4,31 +4,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::body::{Body, Bytes};
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, State};
 use axum::response::{IntoResponse, Response};
 use deskgate_protocol::RunId;
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::management::Scope;
-use deskgate_protocol::run::{EventType, Run, RunEvent};
-use futures_util::stream::unfold;
+use deskgate_protocol::run::Run;
 use serde_json::{Value, json};
-use tokio::time::timeout;
 
 use super::held::{self, Waiting};
 use super::request::{self, Kind, OpenAiRequest};
 use super::response::{RequestEcho, messages, response};
 use super::response_stream::ResponseEvents;
+use super::run_stream::followed;
 use super::{RunHeaders, admit, response_id, run_of};
-use crate::domain::access::{AuthenticatedRequest, Caller};
-use crate::domain::events::{EventStream, StreamFrame};
+use crate::domain::access::AuthenticatedRequest;
 use crate::domain::operations::{self, RequestIdentity, StopRequest};
 use crate::domain::refusal::Refusal;
 use crate::domain::runs;
 use crate::http::Api;
 use crate::http::error::Error;
-use crate::http::events::STREAM_HEADERS;
 use crate::http::query::QueryParameters;
 use crate::http::request_body::{ReceivedRequest, RequestBody};
 
@@ -54,7 +50,7 @@ pub(super) async fn create(
         // Refused, the request was not answered: its repetition finds the run.
         (true, _) => {
             let stream = api.streams.open(&caller, run.run_id, 0).await?.ok_or(Refusal::NotFound)?;
-            streamed(api.clone(), caller, stream, ResponseEvents::new(run.run_id, echo, None))
+            followed(api.clone(), caller, stream, ResponseEvents::new(run.run_id, echo, None))
         }
         (false, true) => written(api, run, echo, false).await.map(|body| Json(body).into_response())?,
         (false, false) => {
@@ -111,7 +107,7 @@ pub(super) async fn read(
     // All of its events are read again: the numbers tell which of them the caller has.
     let stream = api.streams.open(&caller, run_id, 0).await?.ok_or(Refusal::NotFound)?;
     let events = ResponseEvents::new(run_id, RequestEcho::default(), after);
-    Ok(about.write(streamed(api.clone(), caller, stream, events)))
+    Ok(about.write(followed(api.clone(), caller, stream, events)))
 }
 
 /// `POST /openai/v1/responses/{response_id}/cancel`
@@ -171,55 +167,4 @@ fn items(run: &Run) -> Vec<Value> {
 
 fn identifier(path: Result<Path<String>, PathRejection>) -> Result<RunId, Refusal> {
     path.ok().and_then(|Path(text)| run_of(&text)).ok_or(Refusal::NotFound)
-}
-
-/// A run's stream as that of a response.
-fn streamed(api: Arc<Api>, caller: Caller, stream: EventStream, events: ResponseEvents) -> Response {
-    let silence = api.listener.heartbeat;
-    // Its state is behind a pointer, so that an idle one is small.
-    let state = Some(Box::new((api, caller, stream, events)));
-    let pieces = unfold(state, move |state| async move {
-        let mut state = state?;
-        loop {
-            let (api, caller, stream, events) = &mut *state;
-            let written = events.take();
-            if !written.is_empty() {
-                return Some((Ok(Bytes::from(written)), Some(state)));
-            }
-            let is_told = match timeout(silence, stream.next()).await {
-                Ok(None) if events.has_ended() => return None,
-                Ok(None) => None,
-                Ok(Some(frame)) => tell(api, caller, events, frame).await,
-                Err(_) => {
-                    events.comment("nothing new");
-                    Some(())
-                }
-            };
-            if is_told.is_none() {
-                return Some((Err(held::broken_off()), None));
-            }
-        }
-    });
-    (STREAM_HEADERS, Body::from_stream(pieces)).into_response()
-}
-
-/// `None`: the stream breaks off, and its reader comes again.
-async fn tell(api: &Api, caller: &Caller, events: &mut ResponseEvents, frame: StreamFrame) -> Option<()> {
-    match frame {
-        StreamFrame::Snapshot(_) => {}
-        StreamFrame::Said(said) => events.piece(&said.delta),
-        StreamFrame::Waiting(_) => events.comment("run.waiting_for_device"),
-        StreamFrame::Closing => events.comment("stream.closing"),
-        StreamFrame::Event(told) => {
-            let event: RunEvent = serde_json::from_str(&told.json).ok()?;
-            let shows_run =
-                event.kind.is_final() || matches!(event.kind, EventType::RunAccepted | EventType::RunStarted);
-            let run = match shows_run {
-                true => Some(runs::read(&api.store, caller, event.run_id, Duration::ZERO).await.ok()?),
-                false => None,
-            };
-            events.event(&event, run.as_ref());
-        }
-    }
-    Some(())
 }
