@@ -14,6 +14,7 @@ use deskgate_gateway::domain::deliveries::PayloadBuilder;
 use deskgate_gateway::domain::desktop::{CallbackContext, Desktop};
 use deskgate_gateway::domain::events::EventStreams;
 use deskgate_gateway::domain::files::FileService;
+use deskgate_gateway::domain::mcp_calls::McpCalls;
 use deskgate_gateway::domain::rates::Rate;
 use deskgate_gateway::domain::trial::TrialTickets;
 use deskgate_gateway::domain::unkeyed_requests::UnkeyedRequests;
@@ -74,6 +75,8 @@ pub(crate) async fn furnish(store: &Store, seal: DataCipher, storage: ObjectStor
     tasks.spawn("streams", streaming);
     let (unkeyed, noting) = UnkeyedRequests::new(store.clone(), tasks.stopping());
     tasks.spawn("unkeyed requests", noting);
+    let (mcp_calls, closing) = McpCalls::new(store.clone(), limits.retention, tasks.stopping());
+    tasks.spawn("closed calls", closing);
     let (reception, noting) = Reception::new(store.clone(), seal.clone(), admission.clone());
     tasks.spawn("receipts", noting);
     let (bodies, listener) = (BodyQuota::new(&limits), server::ListenerLimits::default());
@@ -87,6 +90,7 @@ pub(crate) async fn furnish(store: &Store, seal: DataCipher, storage: ObjectStor
         reception,
         streams,
         unkeyed,
+        mcp_calls,
         admission,
         draining,
         limits,

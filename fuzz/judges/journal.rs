@@ -262,5 +262,6 @@ fn offer(number: u8) -> Offer {
         generation: talks.then_some(1),
         max_duration_s: 60,
         traceparent: None,
+        depth: 0,
     }
 }

@@ -37,6 +37,14 @@ pub struct Endpoint {
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(required))]
     pub takes_files: bool,
+    /// Its name as a tool of MCP: at most 64 of `a` to `z`, digits and underscores.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(required))]
+    pub tool_name: String,
+    /// Whether its assistant can only read: it has no tool that changes anything, or reaches beyond its folder.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(required))]
+    pub read_only: bool,
     /// The device that executes it.
     pub device: EndpointDevice,
 }
@@ -56,6 +64,12 @@ pub struct ServiceData {
     /// Whether a run may be given files.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub takes_files: bool,
+    /// The name that its owner chose for it as a tool of MCP. Absent: it keeps the one it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_name: Option<String>,
+    /// Whether its assistant can only read.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub read_only: bool,
 }
 
 impl ServiceData {
@@ -100,6 +114,24 @@ pub fn check_name(name: &str) -> Result<(), String> {
     }
 }
 
+/// The most characters of the name of a tool of MCP.
+pub const MAX_TOOL_NAME_CHARS: usize = 64;
+
+/// Checks the name of a service as a tool of MCP.
+///
+/// # Errors
+/// What is wrong with the name, for people.
+pub fn check_tool_name(name: &str) -> Result<(), String> {
+    let is_taken = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_');
+    if name.is_empty() || name.len() > MAX_TOOL_NAME_CHARS || !name.bytes().all(is_taken) {
+        return Err(format!("the name of a tool has 1 to {MAX_TOOL_NAME_CHARS} of a to z, digits and underscores"));
+    }
+    match name.starts_with("deskgate_") {
+        true => Err("names of tools that begin with deskgate_ are the gateway's own".to_owned()),
+        false => Ok(()),
+    }
+}
+
 /// Checks a description from a person: within the limit, no control characters but line breaks.
 ///
 /// # Errors
@@ -141,6 +173,16 @@ mod tests {
             check_name("a\u{200b}"),
             Err("a name must not contain characters that are not seen; this one has U+200B".to_owned())
         );
+    }
+
+    #[test]
+    fn a_tool_has_a_name_that_every_client_takes() {
+        for name in ["ask_invoices", "a", "_", "2", &"x".repeat(64)] {
+            assert_eq!(check_tool_name(name), Ok(()), "{name}");
+        }
+        for name in ["", "Ask", "ask-invoices", "ask invoices", "größe", "deskgate_run", &"x".repeat(65)] {
+            assert!(check_tool_name(name).is_err(), "{name:?}");
+        }
     }
 
     #[test]

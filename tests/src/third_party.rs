@@ -2,9 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
 use tokio::process::Command;
 
-use crate::binaries;
+use crate::folder::Folder;
+use crate::{binaries, process};
 
 /// The folder of the Python tools that `scripts/setup test` installs.
 pub fn python_tools() -> PathBuf {
@@ -32,4 +34,14 @@ pub async fn install_dir() -> Option<PathBuf> {
     }
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     Some(target.join("clients"))
+}
+
+/// Runs a client's program in `tests/clients`, and returns what it prints: a line of JSON.
+pub async fn run_client(client: &Path, script: &str, folder: &Folder, arguments: &[String]) -> Value {
+    let mut command = process::command(client, &folder.path());
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("clients").join(script)).args(arguments);
+    let output = tokio::task::spawn_blocking(move || command.output()).await.expect("it ends").expect("it is there");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let seen = serde_json::from_str(said.lines().last().unwrap_or_default());
+    seen.unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }

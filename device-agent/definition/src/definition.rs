@@ -3,7 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use deskgate_protocol::canonical::Sha256Digest;
-use deskgate_protocol::service;
+use deskgate_protocol::service::{self, ServiceData};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -218,6 +218,12 @@ impl Definition {
             }
         }
         Ok(())
+    }
+
+    /// What the gateway and callers know of it, beside its name and description.
+    pub fn published_data(&self) -> ServiceData {
+        let only_reads = |tool: &ToolName| matches!(tool, ToolName::Read | ToolName::Grep | ToolName::Glob);
+        self.data.published(self.tools.iter().all(only_reads) && self.mcp.is_empty())
     }
 
     /// The digest that identifies a published version.

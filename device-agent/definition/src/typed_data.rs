@@ -1,7 +1,7 @@
 //! The data that a service takes and gives beside text, by its owner's schemas, and whether it takes files.
 
 use deskgate_protocol::run::Output;
-use deskgate_protocol::service::ServiceData;
+use deskgate_protocol::service::{ServiceData, check_tool_name};
 use deskgate_schema::DataSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -21,11 +21,14 @@ pub struct TypedData {
     /// Whether a run may be given files. Not unless its owner says so: they are the strongest way to lead an assistant astray.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub takes_files: bool,
+    /// The service's name as a tool of MCP; absent: the gateway makes one of its name when it is first published, and keeps it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool_name: Option<String>,
 }
 
 impl Default for TypedData {
     fn default() -> Self {
-        Self { input_schema: None, output_schema: None, caller_schema: true, takes_files: false }
+        Self { input_schema: None, output_schema: None, caller_schema: true, takes_files: false, tool_name: None }
     }
 }
 
@@ -36,10 +39,10 @@ impl TypedData {
     }
 
     /// What the gateway and callers know of it.
-    pub fn published(&self) -> ServiceData {
-        let Self { input_schema, output_schema, caller_schema, takes_files } = self.clone();
+    pub(crate) fn published(&self, read_only: bool) -> ServiceData {
+        let Self { input_schema, output_schema, caller_schema, takes_files, tool_name } = self.clone();
         let caller_schema = caller_schema && output_schema.is_none();
-        ServiceData { input_schema, output_schema, caller_schema, takes_files }
+        ServiceData { input_schema, output_schema, caller_schema, takes_files, tool_name, read_only }
     }
 
     /// The output of the service's own schema.
@@ -64,7 +67,9 @@ impl TypedData {
                 DataSchema::read(schema.clone()).map_err(|error| format!("{name}: {}", error.0))?;
             }
         }
-        Ok(())
+        self.tool_name
+            .as_deref()
+            .map_or(Ok(()), |name| check_tool_name(name).map_err(|why| format!("tool_name: {why}")))
     }
 }
 
@@ -82,7 +87,8 @@ mod tests {
         assert!([&open, &closed, &own].iter().all(|data| data.takes(None)));
         assert!(open.takes(Some(&asked(schema("b")))) && !closed.takes(Some(&asked(schema("b")))));
         assert!(own.takes(Some(&asked(schema("a")))) && !own.takes(Some(&asked(schema("b")))));
-        assert!(!own.published().caller_schema && open.published().caller_schema && !closed.published().caller_schema);
+        let published = [&own, &open, &closed].map(|data| data.published(false).caller_schema);
+        assert_eq!(published, [false, true, false]);
         assert_eq!(own.output(), Some(Output { name: "result".to_owned(), schema: schema("a") }));
     }
 

@@ -24,7 +24,7 @@ use super::socket::AgentClient;
 use super::{app, checks, files, mcp, no_secret, rules, service_templates, service_versions};
 use crate::local::{
     CreateService, EditService, ElsewhereApplication, ListElsewhere, ListServices, ListStandings, LookAtFolder,
-    PublishService, ServiceStanding, ShowService, TryServiceDraft, stage,
+    PublishService, ServiceStanding, ShowService, ShowToolName, TryServiceDraft, stage,
 };
 use crate::services::Folder;
 use crate::services::differences::VersionChoice;
@@ -160,6 +160,9 @@ pub(super) struct DefinitionArgs {
     /// Whether runs may be given files by callers
     #[arg(long, value_name = "YES_OR_NO")]
     takes_files: Option<YesOrNo>,
+    /// Its name as a tool of MCP; "none" to keep the one that the gateway gave it [default: ask_ and its name at first]
+    #[arg(long, value_name = "NAME")]
+    tool_name: Option<String>,
     #[command(flatten)]
     rules: rules::RuleArgs,
     /// Files that no tool changes, by a pattern as in a .gitignore; !NAME takes off a name that is always protected; may be
@@ -337,7 +340,10 @@ pub(super) async fn run(agent: AgentClient, command: ServiceCommand, out: Output
             let standing = agent.request(ListStandings {}).await?.get(&service.draft_id).copied();
             let path = service.draft.working_directory.clone();
             let folder = agent.request(LookAtFolder { path }).await?;
-            out.result("service/1", &view_with(&service, standing), || show(&service, standing, &folder));
+            let tool_name = agent.request(ShowToolName { draft_id: service.draft_id }).await?;
+            let mut view = view_with(&service, standing);
+            view["tool_name"] = serde_json::json!(tool_name);
+            out.result("service/1", &view, || show(&service, standing, &folder, tool_name.as_deref()));
         }
     }
     Ok(())
@@ -386,6 +392,9 @@ impl DefinitionArgs {
         }
         data.caller_schema = self.caller_schema.map_or(data.caller_schema, |choice| choice == YesOrNo::Yes);
         data.takes_files = self.takes_files.map_or(data.takes_files, |choice| choice == YesOrNo::Yes);
+        if let Some(name) = self.tool_name {
+            data.tool_name = Some(name).filter(|name| name != "none");
+        }
         definition.network = self.network.unwrap_or(definition.network);
         definition.provider = self.provider.map_or(definition.provider, Provider::from);
         definition.description = self.description.unwrap_or(definition.description);
@@ -573,7 +582,7 @@ fn always_protected(patterns: &[&str]) -> String {
     format!("the folders of version control, {}", names.join(", "))
 }
 
-fn show(service: &Record, standing: Option<ServiceStanding>, folder: &Folder) -> String {
+fn show(service: &Record, standing: Option<ServiceStanding>, folder: &Folder, tool_name: Option<&str>) -> String {
     let definition = &service.draft;
     let tools: Vec<_> = definition.tools.iter().map(|tool| tool.as_str()).collect();
     let servers: Vec<_> = definition.mcp.iter().map(|server| server.name.as_str()).collect();
@@ -609,6 +618,7 @@ fn show(service: &Record, standing: Option<ServiceStanding>, folder: &Folder) ->
             (definition.network == Network::Host).then_some("commands have the whole network of this computer"),
         )
         .fields("published", published.map(|(version, endpoint)| format!("version {} as {endpoint}", version.version)))
+        .fields("MCP tool", tool_name)
         .fields("paused", published.and_then(|(version, _)| version.paused.as_ref()))
         .text();
     text += &format!("instructions\n{}", visible::block(&definition.instructions, "  | "));

@@ -132,7 +132,8 @@ pub use reply::{AgentReply, ErrorReply, ErrorReplyCode, Requester};
 pub use request::TypedRequest;
 pub use retention::{Amount, Retention, ReviewRetention, SetRetention};
 pub use service_life::{
-    DuplicateService, EnableService, ListStandings, MoveService, PreviewServiceEnding, RemoveService, UnpublishService,
+    DuplicateService, EnableService, ListStandings, MoveService, PreviewServiceEnding, RemoveService, ShowToolName,
+    UnpublishService,
 };
 pub use services::{
     CheckService, CreateService, EditService, FollowCheck, ListFolders, ListServices, ListVersions, LookAtFolder,
@@ -249,6 +250,8 @@ request::requests! {
     RemoveService;
     /// What the gateway says of each service.
     ListStandings;
+    /// The name of a service as a tool of MCP.
+    ShowToolName;
     /// The model providers of this device.
     ListProviders;
     /// Add a model provider, or change it.

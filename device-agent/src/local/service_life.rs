@@ -130,6 +130,25 @@ impl TypedRequest for ListStandings {
     }
 }
 
+/// Gets the name of a service as a tool of MCP, as the gateway has it. `None`: it was never published, or the gateway cannot be
+/// asked.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct ShowToolName {
+    /// The service.
+    pub draft_id: DraftId,
+}
+
+impl TypedRequest for ShowToolName {
+    type Response = Option<String>;
+
+    async fn answer(self, handler: &RequestHandler, asker: Requester) -> Result<Option<String>, ErrorReply> {
+        let service = handler.services(asker)?.show(self.draft_id).await?;
+        let listed = handler.glance(ListEndpoints {}).await.unwrap_or_default();
+        let known = listed.into_iter().find(|endpoint| Some(endpoint.endpoint_id) == service.endpoint_id);
+        Ok(known.and_then(|endpoint| endpoint.tool_name))
+    }
+}
+
 impl RequestHandler {
     /// What the gateway says of services, by what it lists; `None`: it could not be asked.
     pub(super) async fn standings(

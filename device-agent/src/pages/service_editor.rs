@@ -26,7 +26,7 @@ use super::versions::FieldChange;
 use super::{PageError, Pages, service_gallery, service_life};
 use crate::local::{
     ConfiguredServer, ListMcpServers, ListProviders, ListStandings, ListVersions, LookAtFolder, ProviderConfig,
-    ServiceStanding,
+    ServiceStanding, ShowToolName,
 };
 use crate::services::{Folder, RunningCheck};
 
@@ -39,6 +39,8 @@ struct ServicePage {
     service: Option<Service>,
     /// What the gateway says of it.
     standing: Option<ServiceStanding>,
+    /// Its name as a tool of MCP, as the gateway has it.
+    tool_name: Option<String>,
     /// The folder in the form's field; absent while it is empty.
     folder: Option<Folder>,
     /// Its running check.
@@ -336,13 +338,18 @@ impl ServiceEditor {
             let draft_id = service.as_ref().filter(|service| service.endpoint_id.is_some())?.draft_id;
             handler.request(ListVersions { draft_id }).await.ok()
         };
-        let (frame, standings, providers, servers, trial, versions) = tokio::join!(
+        let tool_name = async {
+            let draft_id = service.as_ref().filter(|service| service.endpoint_id.is_some())?.draft_id;
+            handler.request(ShowToolName { draft_id }).await.ok().flatten()
+        };
+        let (frame, standings, providers, servers, trial, versions, tool_name) = tokio::join!(
             Frame::new(pages, visitor, Section::Services, title),
             handler.request(ListStandings {}),
             handler.request(ListProviders {}),
             handler.request(ListMcpServers {}),
             trial,
             versions,
+            tool_name,
         );
         let folder = match fields.filled("working_directory").map(PathBuf::from) {
             Some(path) => handler.request(LookAtFolder { path }).await.ok(),
@@ -368,6 +375,7 @@ impl ServiceEditor {
                 app,
                 service,
                 standing,
+                tool_name,
                 folder,
                 checking,
                 fields,

@@ -89,6 +89,7 @@ pub(super) fn fields(definition: &Definition) -> FormFields {
     set("output_schema", schema(&definition.data.output_schema));
     set("caller_schema", if definition.data.caller_schema { "yes" } else { "no" }.to_owned());
     set("takes_files", if definition.data.takes_files { "yes" } else { "no" }.to_owned());
+    set("tool_name", definition.data.tool_name.clone().unwrap_or_default());
     let limits = &definition.limits;
     set("max_turns", limits.max_turns.to_string());
     set("max_duration_s", limits.max_duration_s.to_string());
@@ -310,6 +311,7 @@ impl FormReader<'_> {
             output_schema: self.schema("output_schema"),
             caller_schema: self.fields.get("caller_schema") != "no",
             takes_files: self.fields.get("takes_files") == "yes",
+            tool_name: self.fields.filled("tool_name"),
         }
     }
 

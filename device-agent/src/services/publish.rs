@@ -40,7 +40,7 @@ impl<G: GatewayClient> ServiceManager<G> {
             name: service.draft.name.clone(),
             description: service.draft.description.clone(),
             definition_sha256: frozen.digest,
-            data: Box::new(service.draft.data.published()),
+            data: Box::new(service.draft.published_data()),
         };
         match self.gateway.call(request).await {
             Ok(published) => Ok(self.store.confirm(&frozen, published.published_at).await?),

@@ -103,6 +103,7 @@ impl GatewayClient for FakeGateway {
                             closed_at: None,
                             unpublished_at: None,
                             disabled_at: None,
+                            tool_name: None,
                         };
                         state.published.push(one.clone());
                         one

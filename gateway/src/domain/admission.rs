@@ -52,6 +52,8 @@ pub struct RunRequest {
     pub max_duration_s: u32,
     /// The caller's trace.
     pub traceparent: Option<String>,
+    /// How many assistants that call each other stand before it.
+    pub depth: u8,
 }
 
 /// An admitted run; `replayed` when it was admitted by an earlier request.
@@ -279,6 +281,7 @@ pub(super) fn submission(
         queue_ttl_s: seconds(request.queue_ttl_s),
         max_duration_s: seconds(request.max_duration_s),
         traceparent: request.traceparent.clone(),
+        depth: request.depth,
         queue_open: room,
     })
 }

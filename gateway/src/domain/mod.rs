@@ -49,6 +49,7 @@ pub mod health;
 pub mod invitations;
 pub mod key_watcher;
 pub mod lookup;
+pub mod mcp_calls;
 pub mod operations;
 pub mod quota;
 pub mod rates;

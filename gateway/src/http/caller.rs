@@ -16,6 +16,9 @@ use crate::domain::refusal::Refusal;
 
 const SUBJECT_HEADER: HeaderName = HeaderName::from_static("x-gateway-subject");
 const IDEMPOTENCY_KEY_HEADER: HeaderName = HeaderName::from_static("idempotency-key");
+const DEPTH_HEADER: HeaderName = HeaderName::from_static("deskgate-depth");
+/// So many assistants in a row are a circle.
+const MAX_DEPTH: u8 = 4;
 const TRACEPARENT_HEADER: HeaderName = HeaderName::from_static("traceparent");
 
 impl FromRequestParts<Arc<Api>> for AuthenticatedRequest {
@@ -59,6 +62,11 @@ pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<String, Error> {
     if is_subject(bare) && !bare.contains('"') { Ok(bare.to_owned()) } else { Err(Error::idempotency_key_invalid()) }
 }
 
+/// The same where a request need not have one.
+pub(super) fn optional_idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Error> {
+    headers.contains_key(&IDEMPOTENCY_KEY_HEADER).then(|| idempotency_key(headers)).transpose()
+}
+
 /// A well-formed W3C trace context; anything else counts as absent.
 pub(super) fn traceparent(headers: &HeaderMap) -> Option<String> {
     let SingleHeader::Value(text) = once(headers, &TRACEPARENT_HEADER) else { return None };
@@ -67,9 +75,20 @@ pub(super) fn traceparent(headers: &HeaderMap) -> Option<String> {
     (lengths == [2, 32, 16, 2] && hexadecimal && !text.starts_with("ff")).then(|| text.to_owned())
 }
 
-/// The same where a request need not have one.
-pub(super) fn optional_idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Error> {
-    headers.contains_key(&IDEMPOTENCY_KEY_HEADER).then(|| idempotency_key(headers)).transpose()
+/// How many assistants that call each other stand before the work.
+///
+/// # Errors
+/// So many that they may be calling in a circle, or what the header says is no number.
+pub(super) fn depth(headers: &HeaderMap) -> Result<u8, Error> {
+    let depth = match once(headers, &DEPTH_HEADER) {
+        SingleHeader::Absent => 0,
+        SingleHeader::Value(text) => {
+            let wrong = || Error::invalid_header(DEPTH_HEADER.as_str(), "a number from 0 to 255");
+            text.parse().map_err(|_| wrong())?
+        }
+        SingleHeader::Unusable => return Err(Error::invalid_header(DEPTH_HEADER.as_str(), "a number, sent once")),
+    };
+    if depth < MAX_DEPTH { Ok(depth) } else { Err(Error::loop_detected(depth)) }
 }
 
 enum SingleHeader<'a> {

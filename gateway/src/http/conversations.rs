@@ -221,7 +221,7 @@ pub(super) async fn say(
     drop(incoming);
     let conversation_id: ConversationId = identifier(conversation_id)?;
     // The service follows from the conversation.
-    let request = request(EndpointId::from(uuid::Uuid::nil()), idempotency_key, submission, &headers);
+    let request = request(EndpointId::from(uuid::Uuid::nil()), idempotency_key, submission, &headers)?;
     let admitted = api.admission.say(&caller, conversation_id, expected_generation, on_busy, request).await?;
     Ok(answer.of(&api, &caller, admitted).await)
 }

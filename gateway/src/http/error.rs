@@ -34,6 +34,26 @@ impl Error {
         Self { code, detail: detail.into(), members: Map::new(), coding: None }
     }
 
+    /// What kind of problem it is.
+    pub fn code(&self) -> Code {
+        self.code
+    }
+
+    /// The sentence for people.
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+
+    /// What is wrong, place by place; null if it is no matter of places.
+    pub fn errors(&self) -> &Value {
+        self.members.get("errors").unwrap_or(&Value::Null)
+    }
+
+    /// Whether the same request may succeed later.
+    pub fn is_retryable(&self) -> bool {
+        self.code.facts().retry != RetryAdvice::No
+    }
+
     fn with(mut self, member: &str, value: impl Into<Value>) -> Self {
         self.members.insert(member.to_owned(), value.into());
         self
@@ -87,6 +107,13 @@ impl Error {
         Self::new(Code::MethodNotAllowed, detail)
     }
 
+    /// A page of a browser that may not ask.
+    pub fn origin_not_allowed() -> Self {
+        let detail = "The request has the header Origin: it comes from a page in a browser. Only programs call this address, and pages \
+                      of the computer that the gateway runs on.";
+        Self::new(Code::OriginNotAllowed, detail)
+    }
+
     /// A key in the query string, where it would be logged.
     pub fn credential_in_url() -> Self {
         let detail = "A credential was sent in the URL, where it can leak into logs. Send it in the Authorization header, \
@@ -124,6 +151,15 @@ impl Error {
     pub fn unsupported_content_encoding() -> Self {
         let detail = "The body must not be compressed: send it without Content-Encoding.";
         Self { coding: Some("identity"), ..Self::new(Code::UnsupportedMediaType, detail) }
+    }
+
+    /// Work of an assistant before which `depth` others stand.
+    pub fn loop_detected(depth: u8) -> Self {
+        let detail = format!(
+            "Before this run would stand {depth} assistants that call each other. They may be calling in a circle, so it was not \
+             accepted."
+        );
+        Self::new(Code::LoopDetected, detail)
     }
 
     /// A header whose value cannot be used.
@@ -316,7 +352,7 @@ pub(super) fn complete(response: &mut Response, request_id: &HeaderValue, is_ope
         "detail": error.detail,
         "code": code,
         "request_id": request_id.to_str().unwrap_or_default(),
-        "retryable": facts.retry != RetryAdvice::No,
+        "retryable": error.is_retryable(),
     });
     let range_size = error.members.get(RANGE_SIZE_MEMBER);
     let content_range = range_size.and_then(|size| HeaderValue::from_str(&format!("bytes */{size}")).ok());

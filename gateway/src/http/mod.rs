@@ -13,6 +13,8 @@
 //! | `caller` | the extractor that makes a `Caller` |
 //! | `request_body` `body` | JSON bodies: reading them within limits, and checking their content |
 //! | `query` `paging` `cursor` | parameters, pages of lists, and the positions where they end |
+//! | `held` | answers that are held back until a run has ended |
+//! | `watched` | whether the answer to a request without an `Idempotency-Key` was sent |
 //! | `created` `submission_answer` | answers to requests that create something, and to submissions: at once, with the end, or as a stream |
 //! | [`error`] | every refusal as a problem document |
 //! | [`openapi`] | the document of all calls, and its readable page |
@@ -22,6 +24,7 @@
 //! | `accept` `compression` | the form of an answer that a caller wants |
 //! | `rates` | the rate limit's status, in every answer |
 //! | `endpoints` `runs` `run_list` `events` `files` `artifacts` `conversations` `operations` `deliveries` `capabilities` | the resources |
+//! | `mcp` | the same runs as calls of tools of MCP |
 //! | `openai` | the same runs as responses and chat completions of OpenAI's API |
 //! | `trial` | a stream for `doctor`, which is not part of the API |
 //! | `webhooks` | the endpoint for other systems' events |
@@ -50,9 +53,11 @@ mod forwarded;
 pub mod gate;
 mod half_close;
 mod header_timeout;
+mod held;
 mod host;
 pub mod hosted;
 mod html;
+mod mcp;
 mod openai;
 pub mod openapi;
 mod operations;
@@ -71,6 +76,7 @@ mod stream_timeout;
 mod submission_answer;
 mod trial;
 mod unread_body;
+mod watched;
 mod webhooks;
 mod write_timeout;
 
@@ -96,6 +102,7 @@ use crate::domain::artifacts::ArtifactService;
 use crate::domain::body_quota::BodyQuota;
 use crate::domain::events::EventStreams;
 use crate::domain::files::FileService;
+use crate::domain::mcp_calls::McpCalls;
 use crate::domain::refusal::Refusal;
 use crate::domain::trial::TrialTickets;
 use crate::domain::unkeyed_requests::UnkeyedRequests;
@@ -126,6 +133,8 @@ pub struct Api {
     pub streams: EventStreams,
     /// Requests of clients that send no Idempotency-Key.
     pub unkeyed: UnkeyedRequests,
+    /// Calls of MCP that are under way.
+    pub mcp_calls: McpCalls,
     /// Checks the tickets of trial streams.
     pub trials: TrialTickets,
     /// Cancelled when no more work is to be admitted.
@@ -178,6 +187,7 @@ pub fn router(api: Api) -> Router {
     };
     calls
         .merge(openai::routes())
+        .merge(mcp::routes())
         .route("/api/v1/openapi.json", get(openapi::document))
         .route("/api/v1/docs", get(openapi::reference::index))
         .route("/api/v1/docs/{name}", get(openapi::reference::page))
@@ -222,7 +232,7 @@ async fn envelope(State(meters): State<Metrics>, mut request: Request, next: Nex
     let headers = response.headers_mut();
     left.write(headers);
     write_common_headers(headers, id);
-    let response = openai::watched(compression::compress(response, wants_gzip).await);
+    let response = watched::watched(compression::compress(response, wants_gzip).await);
     let route = route.as_ref().map_or("none", MatchedPath::as_str);
     let took = began.elapsed().saturating_sub(held_back);
     meters.request(route, method.as_str(), response.status().as_u16(), took);

@@ -80,6 +80,11 @@ impl<'a> RequestBody<'a> {
         Ok((fingerprint, members))
     }
 
+    /// Reads a JSON object with any members.
+    pub(super) async fn object(&mut self) -> Result<Map<String, Value>, Error> {
+        object(&self.bytes().await?)
+    }
+
     async fn bytes(&mut self) -> Result<bytes::Bytes, Error> {
         bytes(self.headers, &mut self.body, self.time, MAX_BODY_BYTES).await
     }

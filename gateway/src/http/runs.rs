@@ -33,7 +33,7 @@ refusals!(
     SubmitRefusals = COMMON_CODES,
     JSON_BODY_CODES,
     NEW_WORK_CODES,
-    &[Code::NotFound, Code::QueueFull, Code::AccessPaused, Code::SchemaUnsupported]
+    &[Code::NotFound, Code::QueueFull, Code::AccessPaused, Code::SchemaUnsupported, Code::LoopDetected]
 );
 
 /// Submits a run.
@@ -72,19 +72,22 @@ pub(super) async fn submit(
     let submitted = body::submission(&mut incoming).await?;
     // Its place among the bodies of the key is free while the answer waits.
     drop(incoming);
-    let request = request(identifier(endpoint_id)?, idempotency_key, submitted, &headers);
+    let request = request(identifier(endpoint_id)?, idempotency_key, submitted, &headers)?;
     let admitted = api.admission.admit(&caller, request).await?;
     Ok(answer.of(&api, &caller, admitted).await)
 }
 
 /// A submission as the admission service takes it.
+///
+/// # Errors
+/// Assistants may be calling each other in a circle.
 pub(super) fn request(
     endpoint_id: EndpointId,
     idempotency_key: String,
     submitted: body::SubmissionBody,
     headers: &HeaderMap,
-) -> RunRequest {
-    RunRequest {
+) -> Result<RunRequest, Error> {
+    Ok(RunRequest {
         endpoint_id,
         idempotency_key,
         fingerprint: submitted.fingerprint,
@@ -96,7 +99,8 @@ pub(super) fn request(
         queue_ttl_s: submitted.queue_ttl_s,
         max_duration_s: submitted.max_duration_s,
         traceparent: caller::traceparent(headers),
-    }
+        depth: caller::depth(headers)?,
+    })
 }
 
 refusals!(ReadRefusals = COMMON_CODES, &[Code::NotFound, Code::RunPurged, Code::InvalidInput]);

@@ -32,6 +32,7 @@ use crate::domain::deliveries::PayloadBuilder;
 use crate::domain::desktop::CallbackContext;
 use crate::domain::events::EventStreams;
 use crate::domain::files::FileService;
+use crate::domain::mcp_calls::McpCalls;
 use crate::domain::transfers::TransferService;
 use crate::domain::trial::TrialTickets;
 use crate::domain::unkeyed_requests::UnkeyedRequests;
@@ -267,6 +268,8 @@ impl GatewayBuilder {
         self.works.spawn("streams", streaming);
         let (unkeyed, noting) = UnkeyedRequests::new(store.clone(), self.works.stopping());
         self.works.spawn("unkeyed requests", noting);
+        let (mcp_calls, closing) = McpCalls::new(store.clone(), limits.retention, self.works.stopping());
+        self.works.spawn("closed calls", closing);
         let trials = TrialTickets::new(cipher.clone());
         let (reception, noting) = Reception::new(store.clone(), cipher, admission.clone());
         self.works.spawn("receipts", noting);
@@ -281,6 +284,7 @@ impl GatewayBuilder {
             trials,
             streams,
             unkeyed,
+            mcp_calls,
             admission,
             draining: self.draining.clone(),
             limits,

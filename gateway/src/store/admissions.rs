@@ -60,6 +60,8 @@ pub struct Submission {
     pub max_duration_s: i32,
     /// The caller's trace.
     pub traceparent: Option<String>,
+    /// How many assistants that call each other stand before it.
+    pub depth: u8,
     /// Whether the application's queue may take more.
     pub queue_open: bool,
 }
@@ -254,10 +256,10 @@ impl Store {
                 FROM unnest(
                     $1::uuid[], $2::uuid[], $3::text[], $4::uuid[], $5::bytea[], $6::bytea[], $7::text[],
                     $8::text[], $9::int[], $10::int[], $11::text[], $12::bool[], $13::uuid[], $14::bytea[],
-                    $15::text[], $16::int[], $19::bool[])
+                    $15::text[], $16::int[], $19::bool[], $20::int2[])
                 WITH ORDINALITY AS s(run_id, app_id, subject, endpoint_id, identity, fingerprint, input,
                     metadata, queue_ttl_s, max_duration_s, traceparent, queue_open, event_id, draft, output,
-                    checked_version, has_files, place)
+                    checked_version, has_files, depth, place)
                 LEFT JOIN LATERAL (
                     SELECT r.run_id, r.fingerprint FROM runs r WHERE r.identity = s.identity LIMIT 1) k ON true
                 LEFT JOIN LATERAL (
@@ -278,10 +280,11 @@ impl Store {
                     WHERE e.endpoint_id = s.endpoint_id AND e.app_id = s.app_id LIMIT 1) t ON true
             ), admitted AS (
                 INSERT INTO runs (run_id, app_id, subject, endpoint_id, endpoint_version, definition_sha256,
-                    device_id, identity, fingerprint, input, output, metadata, max_duration_s, traceparent, queue_expires_at)
+                    device_id, identity, fingerprint, input, output, metadata, max_duration_s, traceparent, depth,
+                    queue_expires_at)
                 SELECT s.run_id, s.app_id, s.subject, s.endpoint_id, s.version, s.definition_sha256,
                     s.device_id, s.identity, s.fingerprint, s.input::json, coalesce(s.output::json, s.service_output),
-                    s.metadata::json, s.max_duration_s, s.traceparent, now() + make_interval(secs => s.queue_ttl_s)
+                    s.metadata::json, s.max_duration_s, s.traceparent, s.depth, now() + make_interval(secs => s.queue_ttl_s)
                 FROM submitted s WHERE s.life = 'open' AND s.access_enabled AND s.queue_open AND s.known_run_id IS NULL
                     AND s.takes_output AND s.takes_files AND s.unchecked IS NULL
                     AND (NOT s.has_files OR s.run_id NOT IN (SELECT run_id FROM missing))
@@ -341,6 +344,7 @@ impl Store {
                     &files,
                     &runs_of_files,
                     &submissions.iter().map(|s| !s.files.is_empty()).collect::<Vec<_>>(),
+                    &submissions.iter().map(|s| i16::from(s.depth)).collect::<Vec<_>>(),
                 ],
             )
             .await?;

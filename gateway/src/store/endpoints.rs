@@ -59,14 +59,20 @@ const SERVICE_QUOTAS: [QuotaKind; 3] =
 
 pub(super) const ENDPOINT_COLUMNS: &str =
     "e.endpoint_id, e.app_id, e.name, e.description, e.version, e.definition_sha256,
-    e.published_at, e.closed_at, e.unpublished_at, e.disabled_at";
+    e.tool_name, e.published_at, e.closed_at, e.unpublished_at, e.disabled_at";
 
 impl Store {
-    /// Publishes a version of a service of this device; a new service only if the quotas leave room for one.
+    /// Publishes a version of a service of this device; a new service only if the quotas leave room for one. One that is
+    /// published for the first time is called `tool_name` as a tool of MCP, or like that, unless its owner chose a name.
     ///
     /// # Errors
     /// The database does not answer, or refuses the statement.
-    pub async fn publish(&self, owner: Owner, wanted: &PublishEndpoint) -> Result<PublicationOutcome, Error> {
+    pub async fn publish(
+        &self,
+        owner: Owner,
+        wanted: &PublishEndpoint,
+        tool_name: &str,
+    ) -> Result<PublicationOutcome, Error> {
         let sql = format!(
             "-- endpoints::publish
             WITH a AS (
@@ -74,14 +80,14 @@ impl Store {
                 SELECT app_id, device_id FROM applications
                 WHERE app_id = $3 AND device_id = $2 AND state = 'active' FOR SHARE)
             INSERT INTO endpoints AS e (endpoint_id, app_id, device_id, name, description, version, definition_sha256,
-                input_schema, output_schema, caller_schema, takes_files)
-            SELECT $1, a.app_id, a.device_id, $4, $5, $6, $7, $8::text::json, $9::text::json, $10, $11 FROM a
+                input_schema, output_schema, caller_schema, takes_files, read_only, chosen_tool_name, tool_name)
+            SELECT $1, a.app_id, a.device_id, $4, $5, $6, $7, $8::text::json, $9::text::json, $10, $11, $12, $13, $14 FROM a
             WHERE ($6 = 1 OR EXISTS (SELECT FROM endpoints o WHERE o.endpoint_id = $1))
                 AND NOT EXISTS (SELECT FROM endpoints o
                     WHERE o.app_id = $3 AND o.name = $4 AND o.endpoint_id <> $1 AND o.closed_at IS NULL)
             ON CONFLICT (endpoint_id) DO UPDATE SET name = $4, description = $5, version = $6, definition_sha256 = $7,
                 input_schema = $8::text::json, output_schema = $9::text::json, caller_schema = $10,
-                takes_files = $11,
+                takes_files = $11, read_only = $12, chosen_tool_name = $13, tool_name = coalesce(e.tool_name, $14),
                 published_at = CASE WHEN e.version = $6 AND e.closed_at IS NULL THEN e.published_at ELSE now() END,
                 -- What was unpublished begins anew; what is disabled stays so.
                 disabled_at = CASE WHEN e.closed_at IS NULL THEN e.disabled_at END, closed_at = NULL, unpublished_at = NULL
@@ -91,7 +97,7 @@ impl Store {
         );
         let version = i32::try_from(wanted.version).unwrap_or(i32::MAX);
         let text = |schema: &Option<Value>| schema.as_ref().map(Value::to_string);
-        let params: [&(dyn ToSql + Sync); 11] = [
+        let params: [&(dyn ToSql + Sync); 14] = [
             &wanted.endpoint_id.uuid(),
             &owner.device_id.uuid(),
             &wanted.app_id.uuid(),
@@ -103,6 +109,9 @@ impl Store {
             &text(&wanted.data.output_schema),
             &wanted.data.caller_schema,
             &wanted.data.takes_files,
+            &wanted.data.read_only,
+            &wanted.data.tool_name,
+            &tool_name,
         ];
         let published_now = |row: &Row| {
             let note = ActivityEntry {
@@ -195,7 +204,8 @@ impl Store {
         let sql = format!(
             "-- endpoints::enabled
             SELECT e.endpoint_id, e.name, e.description, e.version, e.input_schema, e.output_schema,
-                {TAKES_OUTPUT_SQL} AS caller_schema, e.takes_files, d.last_seen_at, {PRESENCE_SQL} AS presence
+                {TAKES_OUTPUT_SQL} AS caller_schema, e.takes_files, e.tool_name, e.read_only, d.last_seen_at,
+                {PRESENCE_SQL} AS presence
             FROM endpoints e JOIN devices d USING (device_id)
             WHERE e.app_id = $1 AND {LIFE_SQL} = 'open' AND d.access_enabled AND d.revoked_at IS NULL ORDER BY e.endpoint_id"
         );
@@ -214,6 +224,8 @@ fn endpoint(row: &Row) -> Result<Endpoint, Error> {
         output_schema: json(row, "output_schema")?,
         caller_schema: row.try_get("caller_schema")?,
         takes_files: row.try_get("takes_files")?,
+        tool_name: row.try_get("tool_name")?,
+        read_only: row.try_get("read_only")?,
         device: EndpointDevice {
             connected: presence == Presence::Connected,
             last_seen_at: row.try_get::<_, Option<jiff::Timestamp>>("last_seen_at")?.map(Into::into),
@@ -229,6 +241,7 @@ pub(super) fn published(row: &Row) -> Result<PublishedEndpoint, Error> {
         name: row.try_get("name")?,
         description: row.try_get("description")?,
         version: row.try_get::<_, i32>("version")?.unsigned_abs(),
+        tool_name: row.try_get("tool_name")?,
         definition_sha256: super::columns::digest(row.try_get("definition_sha256")?)?,
         published_at: row.try_get::<_, jiff::Timestamp>("published_at")?.into(),
         closed_at: moment("closed_at")?,

@@ -304,10 +304,10 @@ async fn admit(client: &impl GenericClient, message: &Message) -> Result<Option<
             ), admitted AS (
                 INSERT INTO runs (run_id, app_id, subject, endpoint_id, endpoint_version, definition_sha256, device_id,
                     identity, fingerprint, input, output, metadata, max_duration_s, traceparent, queue_expires_at,
-                    conversation_id, generation, created_at, awaits_turn)
+                    conversation_id, generation, created_at, awaits_turn, depth)
                 SELECT $1, $3, $4, endpoint_id, version, definition_sha256, device_id,
                     $7, $8, $9::text::json, coalesce($15::text::json, service_output), $10::text::json, $11, $12, moment + make_interval(secs => $13::int),
-                    $2, $5, moment, position IS NOT NULL
+                    $2, $5, moment, position IS NOT NULL, $19
                 FROM taken RETURNING device_id, app_id, created_at, queue_expires_at
             ), first_event AS (
                 INSERT INTO run_events (run_id, sequence, event_id, type, data, created_at)
@@ -328,7 +328,7 @@ async fn admit(client: &impl GenericClient, message: &Message) -> Result<Option<
     let may_wait = !matches!(when_busy, WhenBusy::Reject);
     let (identity, fingerprint) = (s.identity.0.as_slice(), s.fingerprint.0.as_slice());
     let generation = generation_column(*expected_generation);
-    let params: [&(dyn ToSql + Sync); 18] = [
+    let params: [&(dyn ToSql + Sync); 19] = [
         &s.run_id.uuid(),
         &conversation_id.uuid(),
         &s.app_id.uuid(),
@@ -347,6 +347,7 @@ async fn admit(client: &impl GenericClient, message: &Message) -> Result<Option<
         &s.checked_version_column(),
         &file_numbers(s),
         &may_wait,
+        &i16::from(s.depth),
     ];
     let statement = client.prepare_cached(&sql).await?;
     let row = match client.query_opt(&statement, &params).await {

@@ -72,6 +72,7 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "callback_formats",
         sql: include_str!("../../migrations/0033_callback_formats.sql"),
     },
+    Migration { version: 34, name: "mcp", sql: include_str!("../../migrations/0034_mcp.sql") },
 ];
 
 /// An advisory lock number that is used for nothing else in this database.

@@ -67,6 +67,7 @@ pub mod invitations;
 pub mod leases;
 pub mod listen;
 mod lookup;
+pub mod mcp_calls;
 pub mod messages;
 pub mod migrate;
 pub mod objects;

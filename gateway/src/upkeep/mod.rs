@@ -75,6 +75,8 @@ pub struct UpkeepCounts {
     pub receipts_forgotten: usize,
     /// Requests without a key that can no longer be repeated.
     pub unkeyed_forgotten: usize,
+    /// Calls of MCP that are over.
+    pub calls_forgotten: usize,
     /// Old counts of runs that were deleted.
     pub counts_forgotten: usize,
     /// Deliveries without a receiver that were discarded.
@@ -124,6 +126,7 @@ async fn round(store: &Store, retention: Duration, turning: &Heartbeat) -> Resul
         activity_forgotten: step(turning, store.forget_activity()).await?,
         receipts_forgotten: step(turning, store.forget_receipts(retention)).await?,
         unkeyed_forgotten: step(turning, store.forget_unkeyed()).await?,
+        calls_forgotten: step(turning, store.forget_mcp_calls()).await?,
         counts_forgotten: step(turning, store.forget_counts()).await?,
         deliveries_discarded: step(turning, store.discard_deliveries(retention)).await?,
         deliveries_purged: step(turning, store.purge_deliveries()).await?,

@@ -43,6 +43,7 @@ fn submission(number: i64) -> Submission {
         queue_ttl_s: 60,
         max_duration_s: 60,
         traceparent: None,
+        depth: 0,
         queue_open: true,
     }
 }

@@ -39,6 +39,13 @@ pub struct Offer {
     /// The caller's trace to continue (W3C Trace Context).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
+    /// How many assistants that call each other stand before it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub depth: u8,
+}
+
+fn is_zero(depth: &u8) -> bool {
+    *depth == 0
 }
 
 impl Offer {

@@ -44,6 +44,9 @@ pub struct PublishedEndpoint {
     pub description: String,
     /// The published version.
     pub version: u32,
+    /// Its name as a tool of MCP. Older gateways say nothing of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_name: Option<String>,
     /// The digest of that version's definition.
     pub definition_sha256: Sha256Digest,
     /// When that version was published.

@@ -33,6 +33,7 @@ fn offer() -> Offer {
         generation: None,
         max_duration_s: 60,
         traceparent: None,
+        depth: 0,
     }
 }
 

@@ -193,5 +193,6 @@ fn offer() -> Offer {
         generation: None,
         max_duration_s: 3600,
         traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned()),
+        depth: 0,
     }
 }

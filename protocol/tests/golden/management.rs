@@ -400,6 +400,7 @@ fn published() -> PublishedEndpoint {
         name: "invoices".to_owned(),
         description: "Answers questions about invoices.".to_owned(),
         version: 3,
+        tool_name: Some("ask_invoices".to_owned()),
         definition_sha256: digest(),
         published_at: moment(),
         closed_at: Some(moment()),

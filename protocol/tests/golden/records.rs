@@ -75,6 +75,8 @@ fn endpoint() -> Endpoint {
         output_schema: None,
         caller_schema: true,
         takes_files: false,
+        tool_name: "ask_invoices".to_owned(),
+        read_only: false,
         device: EndpointDevice { connected: true, last_seen_at: Some(moment()) },
     }
 }

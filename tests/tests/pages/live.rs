@@ -10,10 +10,14 @@ use crate::enabled;
 #[tokio::test]
 async fn a_page_keeps_its_content_while_the_agent_is_away_and_is_fresh_when_it_is_back() {
     let Some(browser) = Browser::start().await else { return };
-    // Meanwhile agents of other tests may take the usual ports, so it has another one.
-    let usual: Vec<_> = (7420..7440).filter_map(|port| TcpListener::bind(("127.0.0.1", port)).ok()).collect();
     let mut device = TestDevice::built_in().await;
-    drop(usual);
+    // Meanwhile agents of other tests may take the usual ports, and connections those that the system gives out. So it has
+    // one that nobody takes by chance.
+    let port = (20_000..30_000).find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("a free port");
+    device.cli(&["settings", "set", "pages-port", &port.to_string()]).await.ok();
+    device.stop(Signal::TERM).await;
+    device.start().await;
+    device.wait_until_connected().await;
     device.cli(&["app", "create", "Billing"]).await.ok();
     let page = browser.signed_in(&device).await;
     page.goto("/applications").await;

@@ -37,6 +37,7 @@ mod hostile_backups;
 mod keyring;
 mod log;
 mod mcp;
+mod mcp_clients;
 mod models;
 mod notifications;
 mod observability;

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use deskgate_tests::{Folder, TestDevice, process, third_party};
+use deskgate_tests::third_party::run_client;
+use deskgate_tests::{Folder, TestDevice, third_party};
 use serde_json::{Value, json};
 
 /// What a client's program saw of three services: one that answers in two messages, one that gives data, and a slow one.
@@ -29,16 +30,6 @@ async fn seen_by(client: &Path, script: &str, clients: Option<&Path>) -> (Value,
     arguments.extend(services.iter().cloned());
     let seen = run_client(client, script, &folder, &arguments).await;
     (seen, services.try_into().expect("three"))
-}
-
-/// Runs a client's program, and returns what it prints.
-async fn run_client(client: &Path, script: &str, folder: &Folder, arguments: &[String]) -> Value {
-    let mut command = process::command(client, &folder.path());
-    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("clients").join(script)).args(arguments);
-    let output = tokio::task::spawn_blocking(move || command.output()).await.expect("it ends").expect("it is there");
-    let said = String::from_utf8_lossy(&output.stdout);
-    let seen = serde_json::from_str(said.lines().last().unwrap_or_default());
-    seen.unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
 #[tokio::test]

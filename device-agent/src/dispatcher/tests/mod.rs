@@ -278,6 +278,7 @@ impl PublishedVersion {
             generation: None,
             max_duration_s: 60,
             traceparent: None,
+            depth: 0,
         }
     }
 }

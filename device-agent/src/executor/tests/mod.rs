@@ -80,6 +80,7 @@ fn job(folder: &Path, model: &str, text: &str) -> Job {
         generation: None,
         max_duration_s: 60,
         traceparent: None,
+        depth: 0,
     };
     Job { offer, definition: Arc::new(definition), earlier: Vec::new(), leaving: CancellationToken::new() }
 }

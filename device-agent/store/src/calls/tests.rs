@@ -48,6 +48,7 @@ fn message(conversation: Option<ConversationId>) -> Offer {
         generation: conversation.map(|_| 1),
         max_duration_s: 60,
         traceparent: None,
+        depth: 0,
     }
 }
 

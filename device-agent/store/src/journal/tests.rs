@@ -25,6 +25,7 @@ fn offer(attempt: u32) -> Offer {
         generation: None,
         max_duration_s: 60,
         traceparent: None,
+        depth: 0,
     }
 }
 

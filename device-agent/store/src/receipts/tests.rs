@@ -39,6 +39,7 @@ fn offer() -> Offer {
         generation: None,
         max_duration_s: 60,
         traceparent: None,
+        depth: 0,
     }
 }
 

@@ -24,6 +24,7 @@ fn message(conversation: ConversationId, generation: u32, text: &str) -> Offer {
         generation: Some(generation),
         max_duration_s: 60,
         traceparent: None,
+        depth: 0,
     }
 }
 

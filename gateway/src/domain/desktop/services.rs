@@ -4,7 +4,8 @@ use deskgate_protocol::EndpointId;
 use deskgate_protocol::management::{
     EnableEndpoint, PreviewUnpublishing, PublishEndpoint, PublishedEndpoint, UnpublishEndpoint, UnpublishingPreview,
 };
-use deskgate_protocol::service::{check_description, check_name};
+use deskgate_protocol::service::{check_description, check_name, check_tool_name};
+use unicode_normalization::UnicodeNormalization;
 
 use super::{Desktop, DesktopResult, ManagementError, conflict, invalid, not_found, quota_reached};
 use crate::domain::typed_data;
@@ -14,7 +15,7 @@ impl Desktop {
     /// Publishes a version of a service.
     ///
     /// # Errors
-    /// `Invalid`: the name is not usable, the description is too long, or the version is 0. `NotFound`: the device has no
+    /// `Invalid`: the name is not usable, nor is the tool's, the description is too long, or the version is 0. `NotFound`: the device has no
     /// such application. `Conflict`: the application was disabled, another service of it has the name, or the version
     /// does not follow the published one, or its runs are still being ended. `QuotaReached`: there are the most services that there may be. `Unavailable`:
     /// the database does not answer, or refuses the statement.
@@ -25,7 +26,8 @@ impl Desktop {
             return Err(invalid("a service's versions are counted from 1".to_owned()));
         }
         typed_data::check_service(&request.data).await.map_err(|refusal| invalid(refusal.to_string()))?;
-        match self.store.publish(self.owner(), &request).await? {
+        request.data.tool_name.as_deref().map_or(Ok(()), check_tool_name).map_err(invalid)?;
+        match self.store.publish(self.owner(), &request, &tool_name_of(&request.name)).await? {
             PublicationOutcome::Published(endpoint) => Ok(endpoint),
             PublicationOutcome::NoSuchApplication => {
                 Err(not_found(format!("there is no application {}", request.app_id)))
@@ -91,4 +93,43 @@ impl Desktop {
 
 fn unknown(endpoint_id: EndpointId) -> ManagementError {
     not_found(format!("this gateway has no published service {endpoint_id} of this device"))
+}
+
+/// The most characters that a service's own name gives to that of its tool, which may get a number behind it.
+const MAX_SLUG_CHARS: usize = 56;
+
+/// The name of a service as a tool of MCP, as long as its owner chooses none.
+fn tool_name_of(name: &str) -> String {
+    let mut slug = String::new();
+    for letter in name.nfkd().flat_map(char::to_lowercase) {
+        match letter {
+            'ß' => slug.push_str("ss"),
+            'a'..='z' | '0'..='9' => slug.push(letter),
+            // The marks that decomposition leaves beside their letters.
+            '\u{300}'..='\u{36f}' => {}
+            _ if slug.ends_with('_') || slug.is_empty() => {}
+            _ => slug.push('_'),
+        }
+        if slug.len() >= MAX_SLUG_CHARS {
+            break;
+        }
+    }
+    let slug = slug.trim_end_matches('_');
+    format!("ask_{}", if slug.is_empty() { "service" } else { slug })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use deskgate_protocol::service::MAX_NAME_CHARS;
+
+    #[test]
+    fn a_tool_is_called_like_its_service() {
+        let names = ["Invoices", "Größe & Prüfung (2)", "  -x-  ", "漢字", "Deskgate_run"].map(tool_name_of);
+        assert_eq!(names, ["ask_invoices", "ask_grosse_prufung_2", "ask_x", "ask_service", "ask_deskgate_run"]);
+        for name in ["a".repeat(MAX_NAME_CHARS), "ß".repeat(MAX_NAME_CHARS), "é ".repeat(MAX_NAME_CHARS / 2)] {
+            let tool = tool_name_of(&name);
+            assert!(check_tool_name(&tool).is_ok() && tool.len() <= 62, "{tool}");
+        }
+    }
 }

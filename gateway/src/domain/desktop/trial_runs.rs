@@ -97,6 +97,7 @@ impl Desktop {
             queue_ttl_s: TRIAL_QUEUE_TTL_S,
             max_duration_s: TRIAL_DURATION_S,
             traceparent: None,
+            depth: 0,
         };
         let run = self.admission.admit_own(app_id, draft, request).await.map_err(|refusal| match refusal {
             Refusal::ServiceDisabled => {

@@ -317,5 +317,6 @@ fn request(
         queue_ttl_s: DEFAULT_QUEUE_TTL_S,
         max_duration_s: DEFAULT_DURATION_S,
         traceparent,
+        depth: 0,
     })
 }

@@ -11,13 +11,13 @@ use deskgate_protocol::{EndpointId, RunId};
 
 use super::models;
 use super::request::{Continuation, Kind, OpenAiRequest};
-use super::watched::Watch;
 use crate::domain::access::Caller;
 use crate::domain::admission::{AdmittedRun, DEFAULT_DURATION_S, DEFAULT_QUEUE_TTL_S, RunRequest};
 use crate::domain::conversations::{self, OpenConversation};
 use crate::domain::refusal::{Flaw, Refusal};
 use crate::domain::{runs, typed_data};
 use crate::http::error::Error;
+use crate::http::watched::Watch;
 use crate::http::{Api, caller};
 
 /// Admits the run that a request asks for; with the request, if it has no Idempotency-Key of its own.
@@ -58,6 +58,7 @@ pub(super) async fn admit(
         queue_ttl_s: DEFAULT_QUEUE_TTL_S,
         max_duration_s: DEFAULT_DURATION_S,
         traceparent: caller::traceparent(headers),
+        depth: caller::depth(headers)?,
     };
     let conversation = match asked.continuation {
         Some(continuation) => {

@@ -13,7 +13,6 @@ use deskgate_protocol::run::{FinishReason, Run, RunEvent, RunState, Usage};
 use serde_json::{Value, json};
 
 use super::error::of_run;
-use super::held::{Waited, Waiting};
 use super::request::{self, Kind};
 use super::response::{last_text, message_text};
 use super::run_stream::{RunWriter, followed};
@@ -22,6 +21,7 @@ use crate::domain::access::AuthenticatedRequest;
 use crate::domain::refusal::Refusal;
 use crate::http::Api;
 use crate::http::error::Error;
+use crate::http::held::{Waited, Waiting};
 use crate::http::request_body::{ReceivedRequest, RequestBody};
 
 /// How long an answer is held back at most: Node's `fetch` gives up after 300 seconds without a head.

@@ -10,8 +10,6 @@
 //! | `response_stream` | a run's events as those of a response, numbered so that they can be resumed exactly |
 //! | `run_stream` | an answer that follows a run, whoever writes its events |
 //! | `chat` | the call of the Chat Completions API |
-//! | `watched` | whether the answer to a request without an `Idempotency-Key` was sent |
-//! | `held` | an answer that is held back until the run has ended |
 //! | `error` | problem documents with the member that SDKs read |
 //!
 //! Identifiers carry the run's own number: `run_X` is `resp_X` and `chatcmpl-X`. Of
@@ -20,14 +18,12 @@
 mod admit;
 mod chat;
 mod error;
-mod held;
 mod models;
 mod request;
 mod response;
 mod response_stream;
 mod responses;
 mod run_stream;
-mod watched;
 
 use std::sync::Arc;
 
@@ -38,10 +34,9 @@ use axum::routing::{get, post};
 use deskgate_protocol::RunId;
 
 use super::Api;
+use super::watched::Watch;
 use crate::domain::runs::response_id;
 pub(super) use error::{is_call, of_run, write_error};
-use watched::Watch;
-pub(super) use watched::watched;
 
 /// The calls of this door.
 pub(super) fn routes() -> Router<Arc<Api>> {

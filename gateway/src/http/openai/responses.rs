@@ -13,7 +13,6 @@ use deskgate_protocol::management::Scope;
 use deskgate_protocol::run::Run;
 use serde_json::{Value, json};
 
-use super::held::{self, Waiting};
 use super::request::{self, Kind, OpenAiRequest};
 use super::response::{RequestEcho, messages, response};
 use super::response_stream::ResponseEvents;
@@ -25,6 +24,7 @@ use crate::domain::refusal::Refusal;
 use crate::domain::runs;
 use crate::http::Api;
 use crate::http::error::Error;
+use crate::http::held::{self, Waiting};
 use crate::http::query::QueryParameters;
 use crate::http::request_body::{ReceivedRequest, RequestBody};
 

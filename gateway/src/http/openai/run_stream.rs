@@ -10,12 +10,12 @@ use deskgate_protocol::run::{EventType, Run, RunEvent};
 use futures_util::stream::unfold;
 use tokio::time::timeout;
 
-use super::held::broken_off;
 use crate::domain::access::Caller;
 use crate::domain::events::{EventStream, StreamFrame};
 use crate::domain::runs;
 use crate::http::Api;
 use crate::http::events::STREAM_HEADERS;
+use crate::http::held::broken_off;
 
 /// Writes what happens in a run as server-sent events.
 pub(super) trait RunWriter: Send + 'static {

@@ -59,7 +59,7 @@ fn complete(call: &mut Map<String, Value>) {
     let creates_work =
         call["responses"].pointer("/400/content/application~1problem+json/examples/idempotency_key_missing");
     let names = ["Subject", "RequestId"].into_iter();
-    let names = names.chain(creates_work.into_iter().flat_map(|_| ["IdempotencyKey", "TraceParent"]));
+    let names = names.chain(creates_work.into_iter().flat_map(|_| ["IdempotencyKey", "TraceParent", "Depth"]));
     let references: Vec<_> = names.map(|name| json!({ "$ref": format!("#/components/parameters/{name}") })).collect();
     if let Value::Array(parameters) = call.entry("parameters").or_insert_with(|| json!([])) {
         parameters.extend(references);
@@ -97,6 +97,14 @@ fn parameters() -> Value {
             "description": "A name for this request in both logs, 1 to 128 visible ASCII characters. Without it the gateway \
                 makes one.",
             "schema": { "type": "string" },
+        },
+        "Depth": {
+            "name": "Deskgate-Depth",
+            "in": "header",
+            "required": false,
+            "description": "How many assistants that call each other stand before this work. From four on it is refused, as \
+                they may be calling in a circle. A desktop sends it with the calls of its assistants' own tools.",
+            "schema": { "type": "integer", "minimum": 0, "maximum": 255, "default": 0 },
         },
         "TraceParent": {
             "name": "traceparent",

@@ -63,6 +63,8 @@ codes! {
     InsufficientScope = "insufficient_scope",
     /// The key is bound to another subject.
     SubjectNotAllowed = "subject_not_allowed",
+    /// A page of a browser asks that may not.
+    OriginNotAllowed = "origin_not_allowed",
     /// The application was switched off.
     ApplicationDisabled = "application_disabled",
     /// Nothing there, or nothing this caller may see.
@@ -109,6 +111,8 @@ codes! {
     InvalidName = "invalid_name",
     /// The bytes of a file are others than announced.
     DigestMismatch = "digest_mismatch",
+    /// Assistants call each other in a circle.
+    LoopDetected = "loop_detected",
     /// A schema that cannot be used.
     SchemaUnsupported = "schema_unsupported",
     /// A member that callers cannot set.

@@ -154,6 +154,15 @@ impl Code {
                 next: "Leave `X-Gateway-Subject` out, or use a key that is not bound.",
                 members: &[],
             },
+            Self::OriginNotAllowed => &ProblemFacts {
+                status: StatusCode::FORBIDDEN,
+                title: "Origin not allowed",
+                retry: RetryAdvice::No,
+                what: "The request comes from a page in a browser, and such pages may not call this address.",
+                why: "It has the header `Origin`. A page could otherwise send requests by a name that its site points at the gateway.",
+                next: "Call from a program. An application key does not belong into a page.",
+                members: &[],
+            },
             Self::ApplicationDisabled => &ProblemFacts {
                 status: StatusCode::FORBIDDEN,
                 title: "Application disabled",
@@ -432,6 +441,16 @@ impl Code {
                 what: "Other bytes came than `Content-Digest` names.",
                 why: "Something between you and the gateway changed them, or the digest is that of another file.",
                 next: "Compute the SHA-256 of the bytes that you send, and send them again.",
+                members: &[],
+            },
+            Self::LoopDetected => &ProblemFacts {
+                status: StatusCode::UNPROCESSABLE_ENTITY,
+                title: "Loop detected",
+                retry: RetryAdvice::No,
+                what: "The work was asked for by an assistant that others asked: too many stand in a row.",
+                why: "The header `Deskgate-Depth` says how many assistants stand before the run. A desktop sends it with the calls of \
+                      its own tools, so that assistants that ask each other do not go on for ever.",
+                next: "Ask the last service of the row directly, or take the tool that leads here out of one of the services.",
                 members: &[],
             },
             Self::SchemaUnsupported => &ProblemFacts {

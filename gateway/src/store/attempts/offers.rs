@@ -54,7 +54,7 @@ macro_rules! free_runs {
 macro_rules! offer_columns {
     () => {
         "run_id, attempt, endpoint_id, endpoint_version, definition_sha256, subject, input, output, conversation_id, generation,
-                max_duration_s, traceparent"
+                max_duration_s, traceparent, depth"
     };
 }
 
@@ -250,5 +250,6 @@ fn offer_of(row: &Row) -> Result<Offer, Error> {
         generation: row.try_get::<_, Option<i32>>("generation")?.map(i32::unsigned_abs),
         max_duration_s: row.try_get::<_, i32>("max_duration_s")?.unsigned_abs(),
         traceparent: row.try_get("traceparent")?,
+        depth: row.try_get::<_, i16>("depth")?.try_into().unwrap_or(u8::MAX),
     })
 }

@@ -29,6 +29,7 @@ fn submission(test_store: &TestStore, identity: &str, body: &str) -> Submission 
         queue_ttl_s: 60,
         max_duration_s: 60,
         traceparent: None,
+        depth: 0,
         queue_open: true,
     }
 }

@@ -295,7 +295,7 @@ async fn every_statement_is_understood_by_the_database() {
         definition_sha256: digest,
         data: Default::default(),
     };
-    store.publish(owner, &unknown).await.expect("publish");
+    store.publish(owner, &unknown, "ask_unknown").await.expect("publish");
     store.published_by(device.device_id).await.expect("published_by");
     store.enabled_endpoints(device.app.id).await.expect("enabled_endpoints");
     done(&["endpoints::why_not_published", "endpoints::published_by", "endpoints::enabled"]);

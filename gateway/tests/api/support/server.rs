@@ -10,6 +10,7 @@ use deskgate_gateway::domain::artifacts::ArtifactService;
 use deskgate_gateway::domain::body_quota::BodyQuota;
 use deskgate_gateway::domain::events::EventStreams;
 use deskgate_gateway::domain::files::FileService;
+use deskgate_gateway::domain::mcp_calls::McpCalls;
 use deskgate_gateway::domain::trial::TrialTickets;
 use deskgate_gateway::domain::unkeyed_requests::UnkeyedRequests;
 use deskgate_gateway::domain::webhooks::reception::Reception;
@@ -80,6 +81,8 @@ pub(crate) fn api(
     tasks.spawn("streams", streaming);
     let (unkeyed, noting) = UnkeyedRequests::new(store.clone(), tasks.stopping());
     tasks.spawn("unkeyed requests", noting);
+    let (mcp_calls, closing) = McpCalls::new(store.clone(), callers.retention, tasks.stopping());
+    tasks.spawn("closed calls", closing);
     let admission = AdmissionService::new(store.clone(), admissions, &Default::default(), Default::default());
     let (reception, noting) = Reception::new(store.clone(), cipher(), admission.clone());
     tasks.spawn("receipts", noting);
@@ -93,6 +96,7 @@ pub(crate) fn api(
         trials: TrialTickets::new(cipher()),
         streams,
         unkeyed,
+        mcp_calls,
         admission,
         draining,
         limits: callers,

@@ -21,7 +21,7 @@ impl Watch {
 }
 
 /// Watches the body of an answer that is complete but for being sent.
-pub(in crate::http) fn watched(mut response: Response) -> Response {
+pub(super) fn watched(mut response: Response) -> Response {
     let Some(watch) = response.extensions_mut().remove::<Watch>() else { return response };
     let request = watch.0.lock().unwrap_or_else(PoisonError::into_inner).take();
     match request {
