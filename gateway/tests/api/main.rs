@@ -24,6 +24,7 @@ mod idempotency;
 mod invitations;
 mod keys;
 mod lists;
+mod mcp;
 mod one_call;
 mod openai;
 mod operations;
