@@ -1,6 +1,6 @@
 //! `key`: application keys.
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use deskgate_program::confirmation::Confirmation;
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::look::{Cell, Tone};
@@ -8,7 +8,7 @@ use deskgate_program::output::Output;
 use deskgate_program::records::given::GivenId;
 use deskgate_program::records::{self, Noun};
 use deskgate_protocol::management::{
-    CreateKey, KeyRecord as Record, KeyWarning, ListApplications, ListKeys, RevokeKey, RollKey, Scope,
+    CreateKey, GetAccess, KeyRecord as Record, KeyWarning, ListApplications, ListKeys, RevokeKey, RollKey, Scope,
 };
 use deskgate_protocol::{KeyId, Timestamp};
 
@@ -54,13 +54,16 @@ pub(super) struct KeyCreateArgs {
     /// The application's name or identifier
     #[arg(long)]
     app: String,
-    /// What it may do; may be repeated [default: everything]
+    /// The clients that it is for: shows how they are set up
+    #[arg(long = "for", value_name = "CLIENTS")]
+    clients: Option<ClientKind>,
+    /// What it may do; may be repeated [default: everything, or what the clients use]
     #[arg(long, value_name = "SCOPE")]
     scope: Vec<Scope>,
     /// The services it is limited to, by name or identifier; may be repeated [default: all of the application's]
     #[arg(long, alias = "endpoint", value_name = "SERVICE")]
     service: Vec<String>,
-    /// The one subject it may name
+    /// The one subject it may name [default: any, or with --for the name of the key]
     #[arg(long, value_name = "SUBJECT")]
     subject: Option<String>,
     /// When it ends, as in 2027-01-31T00:00:00Z
@@ -71,6 +74,56 @@ pub(super) struct KeyCreateArgs {
     allow: Vec<String>,
 }
 
+/// The kinds of clients that a key is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ClientKind {
+    /// Assistants and editors that call tools of MCP servers.
+    Mcp,
+}
+
+impl ClientKind {
+    /// What the clients use.
+    fn scopes(self) -> Vec<Scope> {
+        match self {
+            Self::Mcp => vec![
+                Scope::EndpointsRead,
+                Scope::RunsWrite,
+                Scope::RunsRead,
+                Scope::RunsControl,
+                Scope::ConversationsWrite,
+            ],
+        }
+    }
+
+    /// How they are set up, at a gateway whose API is at `address`. The key itself is in no command, where other programs of the
+    /// computer could read it.
+    fn setup(self, address: &str) -> String {
+        match self {
+            Self::Mcp => {
+                let url = format!("{}/mcp", address.trim_end_matches("/api/v1"));
+                let settings = |key: &str| {
+                    let server = serde_json::json!({
+                        "type": "http", "url": url, "headers": { "Authorization": format!("Bearer {key}") },
+                    });
+                    server.to_string()
+                };
+                let (claude, cursor, code) =
+                    (settings("${DESKGATE_KEY}"), settings("${env:DESKGATE_KEY}"), settings("${input:deskgate}"));
+                format!(
+                    "\n\nClaude Code, which reads the key from its environment as DESKGATE_KEY:\n\
+                     claude mcp add-json deskgate '{claude}'\n\n\
+                     Cursor, in ~/.cursor/mcp.json, which reads it from there too:\n\
+                     {{\"mcpServers\":{{\"deskgate\":{cursor}}}}}\n\n\
+                     VS Code, in .vscode/mcp.json, which asks for it once:\n\
+                     {{\"inputs\":[{{\"type\":\"promptString\",\"id\":\"deskgate\",\"description\":\"Deskgate's key\",\
+                     \"password\":true}}],\"servers\":{{\"deskgate\":{code}}}}}\n\n\
+                     Any other client of MCP: {url}, Streamable HTTP, with the key as the header Authorization: Bearer …",
+                )
+            }
+        }
+    }
+}
+
 pub(super) async fn run(agent: AgentClient, command: KeyCommand, out: Output) -> Result<(), Failure> {
     match command {
         KeyCommand::Create(create) => {
@@ -79,22 +132,32 @@ pub(super) async fn run(agent: AgentClient, command: KeyCommand, out: Output) ->
             for service in &create.service {
                 endpoints.push(service::endpoint_of(&agent, service).await?);
             }
-            let scopes = if create.scope.is_empty() { Scope::ALL.to_vec() } else { create.scope };
+            let scopes = match (create.scope.is_empty(), create.clients) {
+                (false, _) => create.scope,
+                (true, Some(clients)) => clients.scopes(),
+                (true, None) => Scope::ALL.to_vec(),
+            };
+            let fixed_subject = create.subject.or_else(|| create.clients.map(|_| as_subject(&create.name)));
             let request = CreateKey {
                 app_id,
                 name: create.name,
                 scopes,
                 endpoints,
-                fixed_subject: create.subject,
+                fixed_subject,
                 expires_at: create.expires_at,
                 allowed_cidrs: create.allow,
             };
             let fingerprint = fingerprint(&agent).await?;
+            // Asked for before a key is made, which is shown once.
+            let setup = match create.clients {
+                Some(clients) => clients.setup(&agent.manage(GetAccess {}).await?.address),
+                None => String::new(),
+            };
             let created = agent.manage(request).await?;
             let shown = WithFingerprint::of(&created, fingerprint);
             out.result("key-created/1", &shown, || {
                 format!(
-                    "Created {}. Shown this once; keep it in the backend's credential store:\n{}{}",
+                    "Created {}. Shown this once; keep it in the backend's credential store:\n{}{}{setup}",
                     created.key.key_id,
                     created.text,
                     shown.line()
@@ -125,6 +188,11 @@ pub(super) async fn run(agent: AgentClient, command: KeyCommand, out: Output) ->
         }
     }
     Ok(())
+}
+
+/// The name of a key as a subject: visible ASCII characters only.
+fn as_subject(name: &str) -> String {
+    name.chars().map(|letter| if letter.is_ascii_graphic() { letter } else { '-' }).collect()
 }
 
 /// A key by its identifier, or by the end of it.

@@ -393,7 +393,7 @@ async fn connect(
     let opened = tokio::select! {
         biased;
         () = stop.cancelled() => return Err(Outcome::Cancelled { effects, usage: usage() }),
-        opened = servers.open(&job.definition.mcp, assistant.facts().reads) => opened,
+        opened = servers.open(&job.definition.mcp, assistant.facts().reads, job.offer.depth) => opened,
         () = tokio::time::sleep_until(clock.deadline) => {
             return Err(outcome::failed(RunErrorCode::MaxDurationExceeded, effects, usage()));
         }

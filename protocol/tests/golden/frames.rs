@@ -27,7 +27,8 @@ fn every_frame_of_a_gateway_is_written_and_read_as_ever() {
         Paired: GatewayFrame::Paired { device_id: id(12), control_token: "dgt_000000000000000000000000000000000000000000000000_2ceef853".parse().expect("a token") };
         Offer: GatewayFrame::Offer(offer()), GatewayFrame::Offer(Offer { traceparent: None, output: Some(output().into()), ..offer() }),
             GatewayFrame::Offer(Offer { conversation: Some(id(8)), generation: Some(4), ..offer() }),
-            GatewayFrame::Offer(Offer { subject: None, ..offer() });
+            GatewayFrame::Offer(Offer { subject: None, ..offer() }),
+            GatewayFrame::Offer(Offer { depth: 3, ..offer() });
         Start: GatewayFrame::Start { run_id, attempt };
         Control: GatewayFrame::Control { operation_id: id(9), order: Order::Stop { run_id } },
             GatewayFrame::Control { operation_id: id(9), order: Order::Reset { conversation: id(8), generation: 4 } };

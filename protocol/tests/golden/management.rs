@@ -6,6 +6,7 @@ use deskgate_protocol::delivery::*;
 use deskgate_protocol::management::*;
 use deskgate_protocol::run::{Run, RunState};
 use deskgate_protocol::service::DRAFT_VERSION;
+use deskgate_protocol::service::ServiceData;
 
 use crate::file::Golden;
 use crate::samples::*;
@@ -42,6 +43,8 @@ fn every_management_call_and_its_reply_are_written_and_read_as_ever() {
         definition_sha256: digest(),
         data: Default::default(),
     };
+    let named = ServiceData { tool_name: Some("bills".to_owned()), read_only: true, ..ServiceData::default() };
+    let publish_named = PublishEndpoint { data: named.into(), ..publish.clone() };
     let create_key = CreateKey {
         app_id,
         name: "nightly".to_owned(),
@@ -86,6 +89,7 @@ fn every_management_call_and_its_reply_are_written_and_read_as_ever() {
         ListEndpoints: ListEndpoints {} => vec![
             published(),
             PublishedEndpoint { closed_at: None, unpublished_at: None, disabled_at: None, ..published() },
+            PublishedEndpoint { tool_name: Some("ask_invoices".to_owned()), ..published() },
         ];
         PreviewUnpublishing: PreviewUnpublishing { endpoint_id: endpoint_id() } => UnpublishingPreview {
             endpoint: published(),
@@ -181,6 +185,7 @@ fn every_management_call_and_its_reply_are_written_and_read_as_ever() {
             sample: WebhookSample::Given { headers: [("X-Id".to_owned(), "7".to_owned())].into(), body: "{}".to_owned() },
         } => trial();
     });
+    file.sample("PublishEndpoint, named as a tool".to_owned(), ManagementRequest::from(publish_named));
     every!(file, WebhookScheme {
         StandardWebhooks: WebhookScheme::StandardWebhooks {};
         Github: WebhookScheme::Github {};
@@ -400,7 +405,7 @@ fn published() -> PublishedEndpoint {
         name: "invoices".to_owned(),
         description: "Answers questions about invoices.".to_owned(),
         version: 3,
-        tool_name: Some("ask_invoices".to_owned()),
+        tool_name: None,
         definition_sha256: digest(),
         published_at: moment(),
         closed_at: Some(moment()),

@@ -95,3 +95,41 @@ async fn the_javascript_sdks_call_tools_in_both_eras() {
         assert_eq!(seen[client], expected, "{client}");
     }
 }
+
+/// What the suite misses: tools for its own probing, prompts, resources, and argument-less tools, none of which there are; and that
+/// a server of both eras shakes hands.
+const NOT_CLAIMED: [(&str, &[&str]); 3] = [
+    (
+        "2026-07-28 server-stateless",
+        &[
+            "sep-2575-http-server-no-independent-requests-on-stream",
+            "sep-2575-missing-capability-http-400",
+            "sep-2575-server-no-log-without-loglevel",
+            "sep-2575-server-rejects-undeclared-capability",
+        ],
+    ),
+    (
+        "2026-07-28 caching",
+        &[
+            "sep-2549-prompts-list-caching-hints",
+            "sep-2549-resources-list-caching-hints",
+            "sep-2549-resources-templates-list-caching-hints",
+        ],
+    ),
+    ("2026-07-28 http-header-validation", &["sep-2243-server-accepts-whitespace-header-value"]),
+];
+
+#[tokio::test]
+async fn the_conformance_suite_finds_nothing_wrong_with_what_is_claimed() {
+    let Some(clients) = third_party::install_dir().await else { return };
+    let (_device, folder, [origin, key]) = services().await;
+    let arguments = [clients.display().to_string(), origin, key];
+    let seen = run_client(Path::new("node"), "mcp_conformance.mjs", &folder, &arguments).await;
+    let seen = seen.as_object().expect("an object");
+    assert_eq!(seen.len(), 11);
+    for (scenario, checks) in seen {
+        let missed = NOT_CLAIMED.iter().find(|(name, _)| name == scenario).map_or(&[][..], |(_, missed)| missed);
+        assert_eq!(checks["failed"], json!(missed), "{scenario}");
+        assert!(checks["passed"].as_u64().is_some_and(|passed| passed > 0), "{scenario}: {checks}");
+    }
+}

@@ -108,7 +108,8 @@ impl McpServers {
         Self { connections, sign_ins, clients, older: Arc::default(), patience: DEFAULT_TIMEOUTS }
     }
 
-    /// The tools of all servers, for one run, each list checked against its pin. Their results show what the model reads.
+    /// The tools of all servers, for one run, each list checked against its pin. Their results show what the model reads. `depth`: how
+    /// many assistants stand before the run; a gateway that is asked by this one learns that there is one more.
     ///
     /// # Errors
     /// A server cannot be opened, or its list is not the pinned one.
@@ -116,8 +117,9 @@ impl McpServers {
         &self,
         servers: &[McpServer],
         reads: ModelReads,
+        depth: u8,
     ) -> Result<Vec<Box<dyn Tool>>, ServerUnavailable> {
-        let opened = try_join_all(servers.iter().map(|server| self.open_pinned(server, reads))).await?;
+        let opened = try_join_all(servers.iter().map(|server| self.open_pinned(server, reads, depth))).await?;
         Ok(opened.into_iter().flatten().collect())
     }
 
@@ -125,9 +127,10 @@ impl McpServers {
         &self,
         server: &McpServer,
         reads: ModelReads,
+        depth: u8,
     ) -> Result<Vec<Box<dyn Tool>>, ServerUnavailable> {
         let (session, listing) = self
-            .open_one(server)
+            .open_one(server, Some(depth))
             .await
             .map_err(|error| ServerUnavailable::Open { server: server.name.clone(), error })?;
         if server.tools_sha256 != Some(listing.digest()) {
@@ -146,10 +149,10 @@ impl McpServers {
     /// list of tools is not usable. Any other: it cannot be reached, refused the
     /// key, or did not answer in time or as an MCP server does.
     pub async fn look(&self, server: &McpServer) -> Result<Listing, McpServerError> {
-        self.open_one(server).await.map(|(_, listing)| listing)
+        self.open_one(server, None).await.map(|(_, listing)| listing)
     }
 
-    async fn open_one(&self, server: &McpServer) -> Result<(McpSession, Listing), McpServerError> {
+    async fn open_one(&self, server: &McpServer, depth: Option<u8>) -> Result<(McpSession, Listing), McpServerError> {
         let (connections, name) = (self.connections.clone(), server.name.clone());
         // Reads a file, which may block.
         let found = tokio::task::spawn_blocking(move || connections.open(&name)).await;
@@ -163,6 +166,7 @@ impl McpServers {
             connection: &connection,
             token: connection.is_signed_in.then(|| Arc::new(self.sign_ins.session(&server.name, &connection.url))),
             older: &self.older,
+            depth,
             discovery: self.patience.discovery,
         };
         McpSession::open(&server.name, opening, self.patience).await

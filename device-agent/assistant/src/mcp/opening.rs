@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use reqwest::Client;
+use reqwest::header::{HeaderName, HeaderValue};
 use rmcp::model::{ClientCapabilities, ClientConfig, Implementation, ProtocolVersion};
 use rmcp::service::{
     ClientInitializeError, ClientLifecycleMode, ClientServiceExt, RoleClient, RunningService, ServiceExt,
@@ -25,6 +26,8 @@ use super::exchange::CheckedClient;
 use super::session::SessionSecrets;
 use super::sign_in::SessionToken;
 
+/// Tells a gateway whose service is asked how many assistants stand before it, so that none ask each other in a circle.
+const DEPTH_HEADER: HeaderName = HeaderName::from_static("deskgate-depth");
 /// The version that is asked for by discovery.
 const DISCOVERED_VERSION: ProtocolVersion = ProtocolVersion::V_2026_07_28;
 /// The version that a handshake announces.
@@ -67,6 +70,8 @@ pub(super) struct Opening<'a> {
     /// The token that requests carry, if the owner has signed in.
     pub(super) token: Option<Arc<SessionToken>>,
     pub(super) older: &'a OlderServers,
+    /// How many assistants stand before the run that it is for.
+    pub(super) depth: Option<u8>,
     /// The timeout for the discovery, without the time for a token.
     pub(super) discovery: Duration,
 }
@@ -138,10 +143,11 @@ impl Opening<'_> {
     }
 
     fn transport(&self) -> StreamableHttpClientTransport<CheckedClient> {
+        let own = self.depth.map(|depth| (DEPTH_HEADER, HeaderValue::from(u16::from(depth) + 1)));
         let mut config = StreamableHttpClientTransportConfig::with_uri(self.connection.url.as_str())
             .max_sse_event_size(MAX_SERVER_MESSAGE_BYTES)
             .max_json_response_size(MAX_SERVER_MESSAGE_BYTES)
-            .custom_headers(self.connection.header.clone().into_iter().collect())
+            .custom_headers(self.connection.header.clone().into_iter().chain(own).collect())
             // It would send a call a second time.
             .reinit_on_expired_session(false);
         config.retry_config = Arc::new(NeverRetry::default());

@@ -161,10 +161,10 @@ fn decoded(value: &str) -> Option<String> {
 
 impl Message {
     fn era_by(&self, headers: &HeaderMap) -> Result<Era, RpcError> {
-        if self.method == "initialize" {
+        let (said, meant) = (header(headers, &VERSION_HEADER), self.meta.get(VERSION_KEY));
+        if self.method == "initialize" && meant.is_none() {
             return Ok(Era::Handshake { session: None });
         }
-        let (said, meant) = (header(headers, &VERSION_HEADER), self.meta.get(VERSION_KEY));
         let is_stateless = [said, meant.and_then(Value::as_str)].contains(&Some(STATELESS_VERSION));
         if self.is_notification() {
             let session = header(headers, &SESSION_HEADER).map(str::to_owned);

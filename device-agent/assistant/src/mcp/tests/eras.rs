@@ -32,6 +32,8 @@ async fn a_server_of_the_newer_era_is_discovered_and_each_request_says_its_versi
         assert_eq!(versions_of(&server, method).len(), 2, "once for the list and once for the call: {method}");
     }
     assert_eq!(versions_of(&server, "tools/call"), some("2026-07-28"));
+    let is_deep = |seen: &SeenRequest| seen.head.contains("deskgate-depth: 3\r\n");
+    assert!(server.seen().iter().filter(|seen| seen.method == "tools/call").all(is_deep), "one more than its run has");
 }
 
 #[tokio::test]

@@ -56,7 +56,7 @@ impl TrustingDevice {
     }
 
     async fn open(&self) -> Result<Vec<Box<dyn Tool>>, ServerUnavailable> {
-        self.servers.open(std::slice::from_ref(&self.server), ModelReads::Images).await
+        self.servers.open(std::slice::from_ref(&self.server), ModelReads::Images, 2).await
     }
 
     async fn call(&self) -> ToolOutput {
