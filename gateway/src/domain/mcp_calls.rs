@@ -1,6 +1,9 @@
 //! Calls of MCP that are under way: which run a client means that cancels one, and what becomes of the run of a call that
 //! nobody waits for any longer.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use deskgate_protocol::RunId;
@@ -36,9 +39,13 @@ pub enum OnClose {
 #[derive(Clone)]
 pub struct McpCalls {
     store: Store,
+    open: Arc<Mutex<OpenRuns>>,
     closed: mpsc::Sender<ClosedCall>,
     retention: Duration,
 }
+
+/// The runs that calls wait for, each with how many do.
+type OpenRuns = HashMap<RunId, usize>;
 
 struct ClosedCall {
     caller: Caller,
@@ -47,19 +54,33 @@ struct ClosedCall {
 }
 
 /// A call that is under way. Dropped before it is [answered](Self::answered), it counts as closed.
-pub struct OpenCall(Option<(ClosedCall, mpsc::Sender<ClosedCall>)>);
+pub struct OpenCall {
+    call: Option<ClosedCall>,
+    run_id: RunId,
+    open: Arc<Mutex<OpenRuns>>,
+    closed: mpsc::Sender<ClosedCall>,
+}
 
 impl OpenCall {
     /// Its answer was written.
     pub fn answered(&mut self) {
-        self.0 = None;
+        self.call = None;
     }
 }
 
 impl Drop for OpenCall {
     fn drop(&mut self) {
-        if let Some((call, closed)) = self.0.take() {
-            let _ = closed.try_send(call);
+        let mut is_last = true;
+        if let Entry::Occupied(mut open) = lock(&self.open).entry(self.run_id) {
+            *open.get_mut() -= 1;
+            is_last = *open.get() == 0;
+            if is_last {
+                open.remove();
+            }
+        }
+        // Who came again for the run before this connection was known to be lost still waits for it.
+        if let Some(call) = self.call.take().filter(|_| is_last) {
+            let _ = self.closed.try_send(call);
         }
     }
 }
@@ -73,7 +94,7 @@ impl McpCalls {
         stop: CancellationToken,
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (closed, mut left) = mpsc::channel(CLOSED_CAPACITY);
-        let calls = Self { store, closed, retention };
+        let calls = Self { store, open: Arc::default(), closed, retention };
         let of_task = calls.clone();
         let task = async move {
             while let Some(Some(call)) = stop.run_until_cancelled(left.recv()).await {
@@ -83,30 +104,42 @@ impl McpCalls {
         (calls, task)
     }
 
-    /// A call that made this run begins to wait for it.
+    /// A call begins to wait for its run.
     pub fn begin(&self, caller: &Caller, run_id: RunId, on_close: OnClose) -> OpenCall {
         // A key that may not stop runs does not do it by going away, either.
         let may_stop = on_close != OnClose::GoesOn && caller.needs(Scope::RunsControl).is_ok();
         let call = ClosedCall { caller: caller.clone(), run_id, on_close };
-        OpenCall(may_stop.then(|| (call, self.closed.clone())))
+        *lock(&self.open).entry(run_id).or_default() += 1;
+        OpenCall { call: may_stop.then_some(call), run_id, open: self.open.clone(), closed: self.closed.clone() }
     }
 
-    /// Remembers what its client calls a call: by its session, and its number there.
+    /// Remembers what its client calls a call: by its session, and its number there. `key`: what it was given, if it has no name of its
+    /// own. Stops the run if the client has cancelled the call meanwhile.
     ///
     /// # Errors
-    /// [`Refusal::StoreUnavailable`] or [`Refusal::Internal`]: the database does not answer, or refuses the statement.
-    pub async fn note(&self, caller: &Caller, session: &str, number: &Value, run_id: RunId) -> Result<(), Refusal> {
-        Ok(self.store.note_mcp_call(named(caller, session, number), run_id).await?)
+    /// As [`operations::stop`].
+    pub async fn note(
+        &self,
+        caller: &Caller,
+        (session, number): (&str, &Value),
+        run_id: RunId,
+        key: Option<&str>,
+    ) -> Result<(), Refusal> {
+        let is_cancelled = self.store.note_mcp_call(named(caller, session, number), run_id, key).await?;
+        if is_cancelled { self.stop(caller, run_id, None, None).await } else { Ok(()) }
     }
 
-    /// Stops the run that a call made, for a client that cancels it. A call that is not known was answered long ago.
+    /// Stops the run of a call, for a client that cancels it; or, if it is not there yet, once it is. A key that may not stop runs
+    /// cancels nothing.
     ///
     /// # Errors
-    /// [`Refusal::InsufficientScope`]: the key may not stop runs. Otherwise as [`operations::stop`].
+    /// As [`operations::stop`].
     pub async fn cancel(&self, caller: &Caller, session: &str, number: &Value) -> Result<(), Refusal> {
-        caller.needs(Scope::RunsControl)?;
-        match self.store.run_of_mcp_call(named(caller, session, number)).await? {
-            Some(run_id) => self.stop(caller, run_id, None).await,
+        if caller.needs(Scope::RunsControl).is_err() {
+            return Ok(());
+        }
+        match self.store.cancel_mcp_call(named(caller, session, number)).await? {
+            Some(run_id) => self.stop(caller, run_id, None, None).await,
             None => Ok(()),
         }
     }
@@ -115,8 +148,14 @@ impl McpCalls {
     ///
     /// # Errors
     /// As [`operations::stop`].
-    pub async fn stop(&self, caller: &Caller, run_id: RunId, expected_attempt: Option<u32>) -> Result<(), Refusal> {
-        let stop = StopRequest { expected_attempt, reason: None };
+    pub async fn stop(
+        &self,
+        caller: &Caller,
+        run_id: RunId,
+        expected_attempt: Option<u32>,
+        reason: Option<String>,
+    ) -> Result<(), Refusal> {
+        let stop = StopRequest { expected_attempt, reason };
         let key = format!("mcp-stop-{}", expected_attempt.map_or("any".to_owned(), |attempt| attempt.to_string()));
         let request = RequestIdentity { idempotency_key: key, fingerprint: Sha256Digest::of(b"{}") };
         operations::stop(&self.store, caller, run_id, stop, request, self.retention).await.map(drop)
@@ -128,13 +167,13 @@ impl McpCalls {
             let run = runs::read(&self.store, caller, *run_id, Duration::ZERO).await?;
             match (run.phase, on_close) {
                 (Phase::Final, _) | (_, OnClose::GoesOn) | (Phase::Started, OnClose::StopsUnstarted) => Ok(()),
-                (Phase::Accepted, _) => match self.stop(caller, *run_id, Some(run.attempt)).await {
+                (Phase::Accepted, _) => match self.stop(caller, *run_id, Some(run.attempt), None).await {
                     // It was started meanwhile.
                     Err(Refusal::AttemptMismatch { .. }) if *on_close == OnClose::StopsUnstarted => Ok(()),
-                    Err(Refusal::AttemptMismatch { .. }) => self.stop(caller, *run_id, None).await,
+                    Err(Refusal::AttemptMismatch { .. }) => self.stop(caller, *run_id, None, None).await,
                     stopped => stopped,
                 },
-                (Phase::Started, OnClose::Stops) => self.stop(caller, *run_id, None).await,
+                (Phase::Started, OnClose::Stops) => self.stop(caller, *run_id, None, None).await,
             }
         };
         if let Err(refusal) = closed.await {
@@ -145,4 +184,9 @@ impl McpCalls {
 
 fn named(caller: &Caller, session: &str, number: &Value) -> Sha256Digest {
     digest_of(&[&caller.key_id().to_string(), caller.subject(), session, &number.to_string()])
+}
+
+fn lock(open: &Mutex<OpenRuns>) -> MutexGuard<'_, OpenRuns> {
+    // No code panics while it holds the lock.
+    open.lock().unwrap_or_else(PoisonError::into_inner)
 }

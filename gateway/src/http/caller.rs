@@ -70,9 +70,14 @@ pub(super) fn optional_idempotency_key(headers: &HeaderMap) -> Result<Option<Str
 /// A well-formed W3C trace context; anything else counts as absent.
 pub(super) fn traceparent(headers: &HeaderMap) -> Option<String> {
     let SingleHeader::Value(text) = once(headers, &TRACEPARENT_HEADER) else { return None };
+    is_traceparent(text).then(|| text.to_owned())
+}
+
+/// Whether a text is a trace context of a version that can be read.
+pub(super) fn is_traceparent(text: &str) -> bool {
     let lengths: Vec<_> = text.split('-').map(str::len).collect();
     let hexadecimal = text.bytes().all(|byte| matches!(byte, b'-' | b'0'..=b'9' | b'a'..=b'f'));
-    (lengths == [2, 32, 16, 2] && hexadecimal && !text.starts_with("ff")).then(|| text.to_owned())
+    lengths == [2, 32, 16, 2] && hexadecimal && !text.starts_with("ff")
 }
 
 /// How many assistants that call each other stand before the work.

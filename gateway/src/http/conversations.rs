@@ -181,7 +181,14 @@ refusals!(
     SayRefusals = COMMON_CODES,
     JSON_BODY_CODES,
     NEW_WORK_CODES,
-    &[Code::NotFound, Code::GenerationMismatch, Code::ConversationBusy, Code::QueueFull, Code::AccessPaused]
+    &[
+        Code::NotFound,
+        Code::GenerationMismatch,
+        Code::ConversationBusy,
+        Code::QueueFull,
+        Code::AccessPaused,
+        Code::LoopDetected,
+    ]
 );
 
 /// Sends a message.

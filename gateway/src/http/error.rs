@@ -5,8 +5,8 @@ use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
-use super::openai;
 use super::problems::{Code, RetryAdvice};
+use super::{mcp, openai};
 use deskgate_protocol::RunId;
 use deskgate_protocol::file::MAX_FILE_BYTES;
 use deskgate_protocol::run::Run;
@@ -341,7 +341,7 @@ impl IntoResponse for Error {
 }
 
 /// Writes the problem document of an error, now that the request's identifier is known; for SDKs of OpenAI with the member that
-/// they read.
+/// they read, and for a request of MCP in an answer to it.
 pub(super) fn complete(response: &mut Response, request_id: &HeaderValue, is_openai: bool) {
     let Some(error) = response.extensions_mut().remove::<Error>() else { return };
     let (code, facts) = (error.code.as_str(), error.code.facts());
@@ -382,6 +382,10 @@ pub(super) fn complete(response: &mut Response, request_id: &HeaderValue, is_ope
     }
     if let Some(coding) = error.coding {
         headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(coding));
+    }
+    if let Some(mcp::RequestNumber(number)) = response.extensions_mut().remove() {
+        document = mcp::in_answer(&number, document);
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     }
     *response.body_mut() = Body::from(document.to_string());
 }

@@ -18,7 +18,7 @@ use super::{Error, Store};
 #[derive(Clone, Debug)]
 pub enum PublicationOutcome {
     /// This version is the published one, now or since an earlier repetition.
-    Published(PublishedEndpoint),
+    Published(Box<PublishedEndpoint>),
     /// The device has no such application.
     NoSuchApplication,
     /// The application was disabled.
@@ -80,14 +80,14 @@ impl Store {
                 SELECT app_id, device_id FROM applications
                 WHERE app_id = $3 AND device_id = $2 AND state = 'active' FOR SHARE)
             INSERT INTO endpoints AS e (endpoint_id, app_id, device_id, name, description, version, definition_sha256,
-                input_schema, output_schema, caller_schema, takes_files, read_only, chosen_tool_name, tool_name)
-            SELECT $1, a.app_id, a.device_id, $4, $5, $6, $7, $8::text::json, $9::text::json, $10, $11, $12, $13, $14 FROM a
+                input_schema, output_schema, caller_schema, takes_files, read_only_version, chosen_tool_name, tool_name)
+            SELECT $1, a.app_id, a.device_id, $4, $5, $6, $7, $8::text::json, $9::text::json, $10, $11, CASE WHEN $12 THEN $6::int END, $13, $14 FROM a
             WHERE ($6 = 1 OR EXISTS (SELECT FROM endpoints o WHERE o.endpoint_id = $1))
                 AND NOT EXISTS (SELECT FROM endpoints o
                     WHERE o.app_id = $3 AND o.name = $4 AND o.endpoint_id <> $1 AND o.closed_at IS NULL)
             ON CONFLICT (endpoint_id) DO UPDATE SET name = $4, description = $5, version = $6, definition_sha256 = $7,
                 input_schema = $8::text::json, output_schema = $9::text::json, caller_schema = $10,
-                takes_files = $11, read_only = $12, chosen_tool_name = $13, tool_name = coalesce(e.tool_name, $14),
+                takes_files = $11, read_only_version = CASE WHEN $12 THEN $6::int END, chosen_tool_name = $13, tool_name = coalesce(e.tool_name, $14),
                 published_at = CASE WHEN e.version = $6 AND e.closed_at IS NULL THEN e.published_at ELSE now() END,
                 -- What was unpublished begins anew; what is disabled stays so.
                 disabled_at = CASE WHEN e.closed_at IS NULL THEN e.disabled_at END, closed_at = NULL, unpublished_at = NULL
@@ -125,7 +125,7 @@ impl Store {
         let about = Some(wanted.endpoint_id.uuid());
         let making = Making { kinds: &SERVICE_QUOTAS, app_id: Some(wanted.app_id), about, replaces: false };
         match self.execute_within_quotas(owner, &making, &sql, &params, published_now).await? {
-            Ok(Some(row)) => Ok(PublicationOutcome::Published(published(&row)?)),
+            Ok(Some(row)) => Ok(PublicationOutcome::Published(published(&row)?.into())),
             Ok(None) => self.why_not_published(owner.device_id, wanted).await,
             Err(reached) => Ok(PublicationOutcome::QuotaReached(reached)),
         }
@@ -201,16 +201,37 @@ impl Store {
     /// # Errors
     /// The database does not answer, or refuses the statement.
     pub async fn enabled_endpoints(&self, app_id: ApplicationId) -> Result<Vec<Endpoint>, Error> {
+        let columns = directory_columns();
         let sql = format!(
             "-- endpoints::enabled
-            SELECT e.endpoint_id, e.name, e.description, e.version, e.input_schema, e.output_schema,
-                {TAKES_OUTPUT_SQL} AS caller_schema, e.takes_files, e.tool_name, e.read_only, d.last_seen_at,
-                {PRESENCE_SQL} AS presence
-            FROM endpoints e JOIN devices d USING (device_id)
+            SELECT {columns} FROM endpoints e JOIN devices d USING (device_id)
             WHERE e.app_id = $1 AND {LIFE_SQL} = 'open' AND d.access_enabled AND d.revoked_at IS NULL ORDER BY e.endpoint_id"
         );
         self.durable_rows(&sql, &[&app_id.uuid()]).await?.iter().map(endpoint).collect()
     }
+
+    /// The service of an application that this tool of MCP is, whether it takes work at the moment or not.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
+    pub async fn endpoint_of_tool(&self, app_id: ApplicationId, tool_name: &str) -> Result<Option<Endpoint>, Error> {
+        let columns = directory_columns();
+        let sql = format!(
+            "-- endpoints::of_tool
+            SELECT {columns} FROM endpoints e JOIN devices d USING (device_id)
+            WHERE e.app_id = $1 AND e.tool_name = $2 AND e.closed_at IS NULL AND d.revoked_at IS NULL"
+        );
+        self.durable_opt(&sql, &[&app_id.uuid(), &tool_name]).await?.as_ref().map(endpoint).transpose()
+    }
+}
+
+/// What callers may know of the service `e` of the device `d`.
+fn directory_columns() -> String {
+    format!(
+        "e.endpoint_id, e.name, e.description, e.version, e.input_schema, e.output_schema, {TAKES_OUTPUT_SQL} AS caller_schema,
+        e.takes_files, e.tool_name, coalesce(e.read_only_version = e.version, false) AS read_only, d.last_seen_at,
+        {PRESENCE_SQL} AS presence"
+    )
 }
 
 fn endpoint(row: &Row) -> Result<Endpoint, Error> {

@@ -11,26 +11,36 @@ use super::{Error, Store};
 const CALL_TIME: Duration = Duration::from_secs(600);
 
 impl Store {
-    /// Remembers which run a call made. `call`: of key, subject, session and number.
+    /// Remembers which run a call is for, and the key that it was given if it has no name of its own. Returns whether its client
+    /// cancelled it before. `call`: of key, subject, session and number.
     ///
     /// # Errors
     /// The database does not answer, or refuses the statement.
-    pub async fn note_mcp_call(&self, call: Sha256Digest, run_id: RunId) -> Result<(), Error> {
+    pub async fn note_mcp_call(&self, call: Sha256Digest, run_id: RunId, key: Option<&str>) -> Result<bool, Error> {
         let sql = "-- mcp_calls::note
-            INSERT INTO mcp_calls (call_digest, run_id) VALUES ($1, $2)
-            ON CONFLICT (call_digest) DO UPDATE SET run_id = $2, made_at = now()";
-        self.relaxed_rows(sql, &[&call.0.as_slice(), &run_id.uuid()]).await.map(drop)
+            INSERT INTO mcp_calls (call_digest, run_id, idempotency_key) VALUES ($1, $2, $3)
+            ON CONFLICT (call_digest) DO UPDATE SET run_id = $2, idempotency_key = $3, made_at = now()
+            RETURNING is_cancelled";
+        let rows = self.relaxed_rows(sql, &[&call.0.as_slice(), &run_id.uuid(), &key]).await?;
+        Ok(rows.first().map(|row| row.try_get(0)).transpose()?.unwrap_or_default())
     }
 
-    /// The run that a call of the last ten minutes made.
+    /// Remembers that a call was cancelled. Returns its run, if it is there already. Who asks the same again is not given that run.
     ///
     /// # Errors
     /// The database does not answer, or refuses the statement.
-    pub async fn run_of_mcp_call(&self, call: Sha256Digest) -> Result<Option<RunId>, Error> {
-        let sql = "-- mcp_calls::run
-            SELECT run_id FROM mcp_calls WHERE call_digest = $1";
-        let row = self.durable_opt(sql, &[&call.0.as_slice()]).await?;
-        row.map(|row| Ok(row.try_get::<_, uuid::Uuid>(0)?.into())).transpose()
+    pub async fn cancel_mcp_call(&self, call: Sha256Digest) -> Result<Option<RunId>, Error> {
+        let sql = "-- mcp_calls::cancel
+            WITH cancelled AS (
+                INSERT INTO mcp_calls (call_digest, is_cancelled) VALUES ($1, true)
+                ON CONFLICT (call_digest) DO UPDATE SET is_cancelled = true RETURNING run_id, idempotency_key
+            ), closed AS (
+                UPDATE unkeyed_requests SET is_answered = true
+                WHERE idempotency_key = (SELECT idempotency_key FROM cancelled))
+            SELECT run_id FROM cancelled";
+        let rows = self.relaxed_rows(sql, &[&call.0.as_slice()]).await?;
+        let run_id: Option<uuid::Uuid> = rows.first().map(|row| row.try_get(0)).transpose()?.flatten();
+        Ok(run_id.map(Into::into))
     }
 
     /// Forgets calls that are over. Returns how many.

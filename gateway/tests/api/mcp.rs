@@ -5,7 +5,7 @@ use axum::body::Body;
 use axum::http::Request;
 use deskgate_gateway::http::router;
 use deskgate_gateway::http::server::ListenerLimits;
-use deskgate_protocol::management::{PublishEndpoint, Scope, SetAccess};
+use deskgate_protocol::management::{PublishEndpoint, Scope, SetAccess, UnpublishEndpoint};
 use deskgate_protocol::service::ServiceData;
 use deskgate_protocol::{EndpointId, RunId};
 use http_body_util::BodyExt;
@@ -61,7 +61,7 @@ fn result(answer: &TestResponse) -> Value {
     body["result"].clone()
 }
 
-fn run_id(answer: &TestResponse) -> RunId {
+fn run_id_in(answer: &TestResponse) -> RunId {
     let told = result(answer)["structuredContent"]["run_id"].clone();
     told.as_str().unwrap_or_else(|| panic!("{answer:?}")).parse().expect("an identifier")
 }
@@ -74,6 +74,20 @@ fn error(answer: &TestResponse) -> (u16, i64, String) {
         error["code"].as_i64().unwrap_or_default(),
         error["message"].as_str().unwrap_or_default().to_owned(),
     )
+}
+
+/// Status and code of a problem in an answer.
+fn problem(answer: &TestResponse) -> (u16, String) {
+    let body = answer.json();
+    assert!(body["id"].is_number() && body["error"]["code"].is_i64(), "{body}");
+    (answer.status, body["error"]["data"]["code"].as_str().unwrap_or_default().to_owned())
+}
+
+/// What a model is told of a call that was not carried out.
+fn told(answer: &TestResponse) -> String {
+    let result = result(answer);
+    assert!(result["isError"] == true && result.get("structuredContent").is_none(), "{result}");
+    result["content"][0]["text"].as_str().expect("a text").to_owned()
 }
 
 async fn runs(gateway: &TestGateway) -> i64 {
@@ -187,14 +201,11 @@ async fn only_who_has_a_key_and_is_no_page_of_a_site_may_ask_and_for_no_more_tha
         ["deskgate_run"]
     );
     let asked = older(&gateway, 2, "tools/call", question(&json!({}))).key(&reads.text).send().await;
-    assert_eq!((asked.status, asked.code()), (403, "insufficient_scope".to_owned()));
+    assert_eq!(problem(&asked), (403, "insufficient_scope".to_owned()));
 
     gateway.device.desktop.set_access(SetAccess { enabled: false }).await.expect("paused");
-    assert_eq!(
-        error(&older(&gateway, 3, "tools/call", question(&json!({}))).send().await).1,
-        -32602,
-        "nothing is listed then"
-    );
+    let paused = older(&gateway, 3, "tools/call", question(&json!({}))).send().await;
+    assert_eq!((problem(&paused), paused.header("retry-after").is_some()), ((503, "access_paused".to_owned()), true));
     assert_eq!(runs(&gateway).await, 0);
     gateway.stop().await;
 }
@@ -245,10 +256,24 @@ async fn a_tool_keeps_its_name_until_its_owner_chooses_another_and_shares_it_wit
     at_once.sort();
     assert_eq!(at_once, ["ask_grosse", "ask_grosse_2"]);
     assert_eq!(named(one, 2, "Größe", Some("bills")).await, "bills_2");
+    desktop.unpublish(UnpublishEndpoint { endpoint_id: one }).await.expect("unpublished");
+    assert_eq!(named(EndpointId::new(), 1, "x", Some("bills_2")).await, "bills_2", "nobody has it now");
     for wrong in ["Bills", "deskgate_run", ""] {
         let data = ServiceData { tool_name: Some(wrong.to_owned()), ..ServiceData::default() };
         desktop.publish(publication(&gateway, EndpointId::new(), 1, "x", data)).await.expect_err("no name of a tool");
     }
+    let reads = EndpointId::new();
+    let data = ServiceData { read_only: true, ..ServiceData::default() };
+    desktop.publish(publication(&gateway, reads, 1, "Reads", data)).await.expect("published");
+    let only_reads = async || {
+        let listed = result(&older(&gateway, 1, "tools/list", json!({})).send().await);
+        let tool = listed["tools"].as_array().expect("a list").iter().find(|tool| tool["name"] == "ask_reads").cloned();
+        tool.expect("listed")["annotations"]["readOnlyHint"].clone()
+    };
+    assert_eq!(only_reads().await, true);
+    // As a program of before would publish another version.
+    gateway.database.execute("UPDATE endpoints SET version = 2 WHERE tool_name = 'ask_reads'").await;
+    assert_eq!(only_reads().await, false, "nobody said so of this version");
     let listed = result(&older(&gateway, 1, "tools/list", json!({})).send().await);
     let tool = listed["tools"].as_array().expect("a list").iter().find(|tool| tool["name"] == "bills").expect("listed");
     assert_eq!((&tool["title"], &tool["annotations"]["readOnlyHint"]), (&json!("Bills"), &json!(false)));
@@ -260,8 +285,8 @@ async fn a_tool_keeps_its_name_until_its_owner_chooses_another_and_shares_it_wit
 async fn a_call_is_known_by_its_own_name_and_one_of_the_older_era_without_any_by_being_cut_off() {
     let gateway = TestGateway::new().await;
     let named = |text: &str| question(&json!({ "request_id": "order-1", "text": text }));
-    let first = run_id(&older(&gateway, 1, "tools/call", named("a")).send().await);
-    assert_eq!(run_id(&newer(&gateway, "tools/call", named("a")).send().await), first);
+    let first = run_id_in(&older(&gateway, 1, "tools/call", named("a")).send().await);
+    assert_eq!(run_id_in(&newer(&gateway, "tools/call", named("a")).send().await), first);
     let refused = result(&older(&gateway, 2, "tools/call", named("b")).send().await);
     assert!(refused["isError"] == true && refused.to_string().contains("idempotency_key_reused"), "{refused}");
 
@@ -270,9 +295,9 @@ async fn a_call_is_known_by_its_own_name_and_one_of_the_older_era_without_any_by
         params["_meta"] = json!({ "claudecode/toolUseId": "toolu_1" });
         params
     };
-    let second = run_id(&older(&gateway, 3, "tools/call", used("a")).send().await);
+    let second = run_id_in(&older(&gateway, 3, "tools/call", used("a")).send().await);
     assert_ne!(second, first, "another name");
-    assert_eq!(run_id(&older(&gateway, 4, "tools/call", used("a")).send().await), second);
+    assert_eq!(run_id_in(&older(&gateway, 4, "tools/call", used("a")).send().await), second);
 
     let before = runs(&gateway).await;
     let waiting = tokio::spawn(older(&gateway, 5, "tools/call", question(&json!({ "wait_seconds": 280 }))).send());
@@ -280,9 +305,9 @@ async fn a_call_is_known_by_its_own_name_and_one_of_the_older_era_without_any_by
     waiting.abort();
     let open = "SELECT count(*) FROM unkeyed_requests WHERE is_answered IS FALSE";
     until("the end of the connection is noticed", async || gateway.database.number(open).await == 1).await;
-    run_id(&older(&gateway, 6, "tools/call", question(&json!({}))).send().await);
+    run_id_in(&older(&gateway, 6, "tools/call", question(&json!({}))).send().await);
     assert_eq!(runs(&gateway).await, before + 1, "who was cut off and asks again finds its run");
-    run_id(&older(&gateway, 7, "tools/call", question(&json!({}))).send().await);
+    run_id_in(&older(&gateway, 7, "tools/call", question(&json!({}))).send().await);
     assert_eq!(runs(&gateway).await, before + 2, "who was answered asks anew");
     gateway.stop().await;
 }
@@ -319,7 +344,11 @@ async fn a_call_that_its_client_cancels_is_stopped_at_any_gateway() {
     }
     assert_eq!(state(&gateway, run_id).await, "waiting_for_device");
     let reads = gateway.device.restricted_key(|key| key.scopes.retain(|scope| *scope != Scope::RunsControl)).await;
-    assert_eq!(cancel("one", json!(7)).key(&reads.text).send().await.code(), "insufficient_scope");
+    assert_eq!(cancel("one", json!(7)).key(&reads.text).send().await.status, 202, "it may not, and nothing happens");
+    let timed_out = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled",
+        "params": { "requestId": 7, "reason": "McpError: MCP error -32001: Request timed out" } });
+    assert_eq!(cancel("one", json!(7)).json(&timed_out).send().await.status, 202);
+    assert_eq!(state(&gateway, run_id).await, "waiting_for_device", "the patience of a client is no wish of its user");
     until("its call is known", async || {
         assert_eq!(cancel("one", json!(7)).send().await.status, 202);
         state(&gateway, run_id).await == "cancelled"
@@ -327,9 +356,15 @@ async fn a_call_that_its_client_cancels_is_stopped_at_any_gateway() {
     .await;
     let answer = waiting.await.expect("answered");
     assert!(answer.text.contains("\"state\":\"cancelled\""), "{answer:?}");
-    assert_eq!(gateway.database.number("SELECT count(*) FROM mcp_calls").await, 1);
+    // A call that was cancelled before it was known.
+    assert_eq!(cancel("one", json!(9)).send().await.status, 202);
+    let late = run_id_in(&older(&gateway, 9, "tools/call", question(&json!({ "text": "late" }))).send().await);
+    until("it is stopped too", async || state(&gateway, late).await == "cancelled").await;
+    // Who asks the same as in a call that was cancelled asks anew.
+    let again = run_id_in(&older(&gateway, 10, "tools/call", question(&json!({}))).send().await);
+    assert_ne!(again, run_id);
     gateway.database.execute("UPDATE mcp_calls SET made_at = now() - interval '11 minutes'").await;
-    assert_eq!(gateway.store().forget_mcp_calls().await.expect("forgotten"), 1);
+    assert!(gateway.store().forget_mcp_calls().await.expect("forgotten") >= 3);
     Box::pin(replica.stop()).await;
     gateway.stop().await;
 }
@@ -375,7 +410,7 @@ async fn a_closed_answer_stops_only_what_was_not_begun_and_nothing_that_can_be_a
     until("it is being stopped", async || state(&gateway, strictly).await == "cancelling").await;
     assert_eq!(state(&gateway, begun).await, "running");
     let wrong = newer(&gateway, "tools/call", wait(json!({}))).header("Deskgate-On-Disconnect", "maybe").send().await;
-    assert_eq!(wrong.code(), "invalid_input");
+    assert_eq!(problem(&wrong), (422, "invalid_input".to_owned()));
     gateway.stop().await;
 }
 
@@ -446,7 +481,7 @@ async fn a_run_is_a_task_for_who_declares_the_extension() {
     let second = json!({ "taskId": second["taskId"] });
     assert_eq!(result(&call("tasks/cancel", second.clone()).send().await), json!({ "resultType": "complete" }));
     assert_eq!(result(&call("tasks/get", second).send().await)["status"], "cancelled");
-    assert_eq!(error(&call("tasks/update", task.clone()).send().await).1, -32602);
+    assert_eq!(result(&call("tasks/update", task.clone()).send().await), json!({ "resultType": "complete" }));
     assert_eq!(error(&call("tasks/get", json!({ "taskId": "x" })).send().await).1, -32602);
     assert_eq!(error(&call("tasks/get", task.clone()).subject("berta").send().await).1, -32602, "another's task");
     assert_eq!(error(&call("tasks/result", task.clone()).send().await).1, -32601);
@@ -467,7 +502,7 @@ async fn what_a_model_can_do_something_about_it_is_told_and_wrong_arguments_are_
     let ask =
         |arguments: Value| older(&gateway, 1, "tools/call", json!({ "name": "ask_invoices", "arguments": arguments }));
     let talk = json!({ "text": "a", "conversation": "c", "wait_seconds": 0 });
-    let first = run_id(&ask(talk.clone()).send().await);
+    let first = run_id_in(&ask(talk.clone()).send().await);
     let busy = result(&ask(json!({ "text": "b", "conversation": "c", "wait_seconds": 0 })).send().await);
     let said = busy["content"][0]["text"].as_str().expect("a text");
     assert!(busy["isError"] == true && said.contains("conversation_busy; it can be tried again"), "{said}");
@@ -478,23 +513,25 @@ async fn what_a_model_can_do_something_about_it_is_told_and_wrong_arguments_are_
         "a backend finds the conversation by its key"
     );
 
-    for (arguments, pointer) in [
-        (json!({}), "/arguments/text"),
-        (json!({ "text": "" }), "/arguments/text"),
-        (json!({ "text": 7 }), "/arguments/text"),
-        (json!({ "text": "x", "wait_seconds": 281 }), "/arguments/wait_seconds"),
-        (json!({ "text": "x", "wait_seconds": -1 }), "/arguments/wait_seconds"),
-        (json!({ "text": "x", "conversation": "" }), "/arguments/conversation"),
-        (json!({ "text": "x", "request_id": "a\nb" }), "/arguments/request_id"),
-        (json!({ "text": "x", "data": {} }), "/arguments/data"),
-        (json!({ "text": "x", "a/b": 1 }), "/arguments/a~1b"),
-        (json!([]), "/arguments"),
+    for (arguments, member) in [
+        (json!({}), "text"),
+        (json!({ "text": "" }), "text"),
+        (json!({ "text": 7 }), "text"),
+        (json!({ "text": "x", "wait_seconds": 281 }), "wait_seconds"),
+        (json!({ "text": "x", "wait_seconds": -1 }), "wait_seconds"),
+        (json!({ "text": "x", "conversation": 7 }), "conversation"),
+        (json!({ "text": "x", "request_id": "a\nb" }), "request_id"),
+        (json!({ "text": "x", "data": {} }), "data"),
+        (json!({ "text": "x", "a/b": 1 }), "a~1b"),
     ] {
-        let answer = ask(arguments).send().await;
-        assert_eq!((error(&answer).0, error(&answer).1), (200, -32602), "{answer:?}");
-        assert_eq!(answer.json()["error"]["data"]["errors"][0]["pointer"], pointer);
+        let said = told(&ask(arguments).send().await);
+        assert!(said.starts_with(&format!("Nothing was done: the arguments are not taken.\n- {member}: ")), "{said}");
     }
-    assert_eq!(runs(&gateway).await, 1);
+    assert_eq!(error(&ask(json!([])).send().await).1, -32602);
+    let unchosen =
+        json!({ "text": "c", "conversation": "", "request_id": null, "data": null, "other": null, "wait_seconds": 0 });
+    run_id_in(&ask(unchosen).send().await);
+    assert_eq!(runs(&gateway).await, 2);
 
     let schema = json!({ "type": "object", "required": ["n"], "properties": { "n": { "type": "integer" } } });
     let data = ServiceData { input_schema: Some(schema), ..ServiceData::default() };
@@ -506,12 +543,9 @@ async fn what_a_model_can_do_something_about_it_is_told_and_wrong_arguments_are_
         .expect("published");
     let typed =
         |arguments: Value| older(&gateway, 2, "tools/call", json!({ "name": "ask_typed", "arguments": arguments }));
-    let misfit = typed(json!({ "text": "x", "data": { "n": "one" } })).send().await;
-    assert_eq!(
-        (error(&misfit).1, misfit.json()["error"]["data"]["errors"][0]["pointer"].clone()),
-        (-32602, json!("/input/data/n"))
-    );
-    run_id(&typed(json!({ "text": "x", "data": { "n": 1 }, "wait_seconds": 0 })).send().await);
+    let misfit = told(&typed(json!({ "text": "x", "data": { "n": "one" } })).send().await);
+    assert!(misfit.contains("\n- data/n: "), "{misfit}");
+    run_id_in(&typed(json!({ "text": "x", "data": { "n": 1 }, "wait_seconds": 0 })).send().await);
 
     let lost = RunId::new();
     for tool in ["deskgate_run", "deskgate_stop"] {
@@ -520,7 +554,7 @@ async fn what_a_model_can_do_something_about_it_is_told_and_wrong_arguments_are_
         assert!(result(&gone)["isError"] == true, "{gone:?}");
         let wrong =
             older(&gateway, 3, "tools/call", json!({ "name": tool, "arguments": { "run_id": "x" } })).send().await;
-        assert_eq!(error(&wrong).1, -32602);
+        assert!(told(&wrong).contains("- run_id: "));
     }
     gateway.stop().await;
 }
@@ -529,13 +563,15 @@ async fn what_a_model_can_do_something_about_it_is_told_and_wrong_arguments_are_
 async fn assistants_that_ask_each_other_in_a_circle_are_stopped() {
     let gateway = TestGateway::new().await;
     let deep = |depth: &str| older(&gateway, 1, "tools/call", question(&json!({}))).header("Deskgate-Depth", depth);
-    run_id(&deep("3").send().await);
-    for too_deep in [deep("4"), deep("255"), gateway.submission("a").header("Deskgate-Depth", "4")] {
-        let refused = too_deep.send().await;
-        assert_eq!((refused.status, refused.code()), (422, "loop_detected".to_owned()));
+    run_id_in(&deep("3").send().await);
+    for too_deep in [deep("4"), deep("255")] {
+        assert_eq!(problem(&too_deep.send().await), (422, "loop_detected".to_owned()));
     }
-    assert_eq!(deep("-1").send().await.code(), "invalid_input");
-    assert_eq!(deep("1").more("Deskgate-Depth", "1").send().await.code(), "invalid_input");
+    let refused = gateway.submission("a").header("Deskgate-Depth", "4").send().await;
+    assert_eq!((refused.status, refused.code()), (422, "loop_detected".to_owned()));
+    for wrong in [deep("-1"), deep("1").more("Deskgate-Depth", "1")] {
+        assert_eq!(problem(&wrong.send().await), (422, "invalid_input".to_owned()));
+    }
     let (session, _) = gateway.device.connect().await;
     assert_eq!(gateway.device.claim(session, 1).await[0].depth, 3, "its device passes it on");
     gateway.stop().await;
@@ -622,7 +658,7 @@ async fn ten_thousand_bodies_of_any_shape_are_answered_as_the_protocol_has_it() 
             let answer: Option<Value> = serde_json::from_slice(&text).ok();
             let is_proper = match (status, &answer) {
                 (202, None) => text.is_empty(),
-                (200 | 400 | 404, Some(answer)) => {
+                (200 | 400 | 404 | 422 | 503, Some(answer)) if answer.get("jsonrpc").is_some() => {
                     answer["jsonrpc"] == "2.0" && (answer["result"].is_object() != answer["error"]["code"].is_i64())
                 }
                 (413 | 422 | 429, Some(answer)) => answer["code"].is_string(),

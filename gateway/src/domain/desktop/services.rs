@@ -28,7 +28,7 @@ impl Desktop {
         typed_data::check_service(&request.data).await.map_err(|refusal| invalid(refusal.to_string()))?;
         request.data.tool_name.as_deref().map_or(Ok(()), check_tool_name).map_err(invalid)?;
         match self.store.publish(self.owner(), &request, &tool_name_of(&request.name)).await? {
-            PublicationOutcome::Published(endpoint) => Ok(endpoint),
+            PublicationOutcome::Published(endpoint) => Ok(*endpoint),
             PublicationOutcome::NoSuchApplication => {
                 Err(not_found(format!("there is no application {}", request.app_id)))
             }

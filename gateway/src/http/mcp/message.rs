@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::tasks::TASKS_EXTENSION;
 use super::{Failure, SESSION_HEADER};
-use crate::domain::refusal::Flaw;
+use crate::domain::refusal::{Flaw, Refusal};
 use crate::http::error::Error;
 use crate::http::problems::Code;
 
@@ -19,8 +19,12 @@ use crate::http::problems::Code;
 pub(super) const VERSIONS: [&str; 3] = [STATELESS_VERSION, LATEST_HANDSHAKE_VERSION, "2025-06-18"];
 const STATELESS_VERSION: &str = "2026-07-28";
 pub(super) const LATEST_HANDSHAKE_VERSION: &str = "2025-11-25";
-/// The version of requests that say none. It differs in nothing that is used here.
+/// The version of requests that say none. It differs in nothing that is used here but for lists of messages, which are not taken.
 const UNSAID_VERSION: &str = "2025-03-26";
+/// The versions that a handshake may agree on.
+pub(super) const HANDSHAKE_VERSIONS: [&str; 3] = [LATEST_HANDSHAKE_VERSION, "2025-06-18", UNSAID_VERSION];
+/// The most bytes of a text that a client wants to see again: the number of a request, and the token of its progress.
+const MAX_ECHO_BYTES: usize = 256;
 
 const VERSION_HEADER: HeaderName = HeaderName::from_static("mcp-protocol-version");
 const METHOD_HEADER: HeaderName = HeaderName::from_static("mcp-method");
@@ -39,7 +43,10 @@ const UNSUPPORTED_VERSION: i32 = -32022;
 
 /// An error of JSON-RPC.
 #[derive(Debug)]
-pub(super) struct RpcError {
+pub(super) struct RpcError(Box<ErrorParts>);
+
+#[derive(Debug)]
+struct ErrorParts {
     id: Value,
     code: i32,
     message: String,
@@ -49,25 +56,43 @@ pub(super) struct RpcError {
 
 impl RpcError {
     fn new(id: Value, code: i32, message: impl Into<String>, status: StatusCode) -> Self {
-        Self { id, code, message: message.into(), data: None, status }
+        Self(ErrorParts { id, code, message: message.into(), data: None, status }.into())
     }
 
-    fn with(self, data: Value) -> Self {
-        Self { data: Some(data), ..self }
+    fn with(mut self, data: Value) -> Self {
+        self.0.data = Some(data);
+        self
     }
 
     pub(super) fn body(&self) -> Value {
-        let mut error = json!({ "code": self.code, "message": self.message });
-        if let Some(data) = &self.data {
+        let ErrorParts { id, code, message, data, .. } = &*self.0;
+        let mut error = json!({ "code": code, "message": message });
+        if let Some(data) = data {
             error["data"] = data.clone();
         }
-        json!({ "jsonrpc": "2.0", "id": self.id, "error": error })
+        let mut body = json!({ "jsonrpc": "2.0", "error": error });
+        if !id.is_null() {
+            body["id"] = id.clone();
+        }
+        body
     }
+}
+
+/// A problem document in the answer to a request.
+pub(super) fn problem(number: &Value, document: Value) -> Value {
+    let code =
+        if document["status"].as_u64().is_some_and(|status| status >= 500) { INTERNAL_ERROR } else { INVALID_REQUEST };
+    json!({ "jsonrpc": "2.0", "id": number, "error": { "code": code, "message": document["detail"], "data": document } })
+}
+
+/// Whether a text that a client wants to see again is not too long for that, or a number.
+fn is_short(value: &Value) -> bool {
+    value.as_str().map_or(value.is_number(), |text| text.len() <= MAX_ECHO_BYTES)
 }
 
 impl IntoResponse for RpcError {
     fn into_response(self) -> Response {
-        (self.status, Json(self.body())).into_response()
+        (self.0.status, Json(self.body())).into_response()
     }
 }
 
@@ -105,14 +130,14 @@ pub(super) struct Message {
 pub(super) fn read(headers: &HeaderMap, body: Result<Map<String, Value>, Error>) -> Result<Message, Failure> {
     let mut members = body.map_err(unreadable)?;
     let id = members.remove("id");
-    let told = id.clone().filter(|id| id.is_string() || id.is_number()).unwrap_or_default();
+    let told = id.clone().filter(is_short).unwrap_or_default();
     let invalid = |detail: &str| RpcError::new(told.clone(), INVALID_REQUEST, detail, StatusCode::BAD_REQUEST);
     if members.remove("jsonrpc").is_none_or(|version| version != "2.0") {
         return Err(invalid("jsonrpc must be \"2.0\"").into());
     }
-    let is_number = |id: &Value| id.is_string() || id.is_i64() || id.is_u64();
+    let is_number = |id: &Value| is_short(id) && !id.is_f64();
     if id.as_ref().is_some_and(|id| !is_number(id)) {
-        return Err(invalid("id must be a string or a whole number").into());
+        return Err(invalid("id must be a string of at most 256 bytes, or a whole number").into());
     }
     let Some(Value::String(method)) = members.remove("method") else {
         return Err(invalid("this is no request: answers of clients are not taken").into());
@@ -210,6 +235,12 @@ impl Message {
         }
     }
 
+    /// What an answer needs of it: not what was asked, which may be long.
+    pub(super) fn without_params(self) -> Self {
+        let token = self.meta.into_iter().filter(|(name, value)| name == "progressToken" && is_short(value));
+        Self { method: String::new(), params: Map::new(), meta: token.collect(), ..self }
+    }
+
     pub(super) fn is_notification(&self) -> bool {
         self.id.is_none()
     }
@@ -226,7 +257,7 @@ impl Message {
 
     /// The token under which the client wants to be told how it goes.
     pub(super) fn progress_token(&self) -> Option<&Value> {
-        self.meta.get("progressToken").filter(|token| token.is_string() || token.is_number())
+        self.meta.get("progressToken").filter(|token| is_short(token))
     }
 
     /// The body of an answer with a result.
@@ -257,12 +288,7 @@ impl Message {
 
     /// Parameters that are not taken.
     pub(super) fn invalid_params(&self, flaws: &[Flaw]) -> RpcError {
-        let error = Error::from(crate::domain::refusal::Refusal::Invalid(flaws.to_vec()));
-        self.wrong_params(&error)
-    }
-
-    /// The same, as an error has it.
-    pub(super) fn wrong_params(&self, error: &Error) -> RpcError {
+        let error = Error::from(Refusal::Invalid(flaws.to_vec()));
         let wrong = self.error(INVALID_PARAMS, &format!("Invalid params: {}", error.detail()), StatusCode::OK);
         wrong.with(json!({ "code": error.code().as_str(), "errors": error.errors() }))
     }

@@ -5,6 +5,7 @@
 //! | `origin` | which pages of browsers may ask |
 //! | `message` | one message of JSON-RPC, and which era of the protocol it belongs to |
 //! | `tools` | the services, as tools |
+//! | `schema` | a service's schema as a part of a tool's |
 //! | `ask` | from a call of a service's tool to its run |
 //! | `answer` | an answer that waits for a run |
 //! | `told` | a run as the result of a call, and what is said of one that goes on |
@@ -18,6 +19,7 @@ mod answer;
 mod ask;
 mod message;
 mod origin;
+mod schema;
 mod tasks;
 mod told;
 mod tools;
@@ -26,7 +28,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use deskgate_protocol::VERSION;
@@ -37,7 +39,8 @@ use super::Api;
 use super::error::Error;
 use super::request_body::{ReceivedRequest, RequestBody};
 use crate::domain::access::{AuthenticatedRequest, Caller};
-use message::{Era, LATEST_HANDSHAKE_VERSION, Message, RpcError, VERSIONS};
+use crate::domain::refusal::Refusal;
+use message::{Era, HANDSHAKE_VERSIONS, LATEST_HANDSHAKE_VERSION, Message, RpcError, VERSIONS};
 use origin::AllowedOrigin;
 use tasks::TASKS_EXTENSION;
 
@@ -54,6 +57,8 @@ enum Failure {
     Rpc(RpcError),
     /// As a problem document: the caller may not ask at all, or not now.
     Problem(Error),
+    /// As the result of a tool, which the model that called it reads.
+    Told(Box<Response>),
 }
 
 impl<E: Into<Error>> From<E> for Failure {
@@ -73,8 +78,18 @@ impl IntoResponse for Failure {
         match self {
             Self::Rpc(error) => error.into_response(),
             Self::Problem(error) => error.into_response(),
+            Self::Told(response) => *response,
         }
     }
+}
+
+/// The number of a request that is refused with a problem document. Clients wait for an answer that has it, some of them for ever.
+#[derive(Clone)]
+pub(super) struct RequestNumber(pub(super) Value);
+
+/// A problem document in an answer to a request.
+pub(super) fn in_answer(number: &Value, document: Value) -> Value {
+    message::problem(number, document)
 }
 
 /// `POST /mcp`
@@ -89,6 +104,18 @@ async fn receive(
     let message = message::read(&headers, incoming.object().await)?;
     // Its place among the bodies of the key is free while the answer waits.
     drop(incoming);
+    let number = message.id.clone();
+    let answered = answered(api, caller, &headers, message).await;
+    Ok(answered.unwrap_or_else(|failure| {
+        let mut response = failure.into_response();
+        if let Some(number) = number {
+            response.extensions_mut().insert(RequestNumber(number));
+        }
+        response
+    }))
+}
+
+async fn answered(api: Arc<Api>, caller: Caller, headers: &HeaderMap, message: Message) -> Result<Response, Failure> {
     match (message.method.as_str(), &message.era) {
         _ if message.is_notification() => noted(&api, &caller.within_rate()?, &message).await,
         ("initialize", Era::Handshake { .. }) => Ok(initialized(&message)),
@@ -100,19 +127,20 @@ async fn receive(
             Ok(message.result(tools::list(&api, &caller, &message).await?))
         }
         ("tools/call", _) => match message.text("name")? {
-            tools::RUN_TOOL => answer::read(api, caller.within_rate()?, &headers, message).await,
+            tools::RUN_TOOL if caller.is_within_rate() => answer::read(api, caller, headers, message).await,
             tools::STOP_TOOL => answer::stop(api, caller, message).await,
-            _ => ask::call(api, caller, &headers, message).await,
+            tools::RUN_TOOL => Ok(message.result(told::refused(&Refusal::RateLimited.into()))),
+            _ => ask::call(api, caller, headers, message).await,
         },
         ("tasks/get", Era::Stateless { .. }) => tasks::get(&api, &caller.within_rate()?, &message).await,
         ("tasks/cancel", Era::Stateless { .. }) => tasks::cancel(&api, &caller, &message).await,
-        ("tasks/update", Era::Stateless { .. }) => tasks::update(&message),
+        ("tasks/update", Era::Stateless { .. }) => tasks::update(&api, &caller.within_rate()?, &message).await,
         _ => Err(message.unknown_method().into()),
     }
 }
 
 /// What the gateway says of itself.
-const INSTRUCTIONS: &str = "Each tool whose name begins with ask_ gives work to an assistant on somebody's own computer. The work may \
+const INSTRUCTIONS: &str = "Each tool but deskgate_run and deskgate_stop gives work to an assistant on somebody's own computer. The work may \
     take minutes, and may wait until that person allows a step. An answer with the phase \"accepted\" or \"started\" is no failure: \
     call deskgate_run with its run_id to wait on, and do not ask again. Use the same value of \"conversation\" to go on where an \
     earlier question ended.";
@@ -124,7 +152,8 @@ fn server_info() -> Value {
 /// The answer to the handshake of clients from before 2026-07-28.
 fn initialized(message: &Message) -> Response {
     let wanted = message.params.get("protocolVersion").and_then(Value::as_str).unwrap_or_default();
-    let version = VERSIONS.into_iter().skip(1).find(|version| *version == wanted).unwrap_or(LATEST_HANDSHAKE_VERSION);
+    let known = HANDSHAKE_VERSIONS.into_iter().find(|version| *version == wanted);
+    let version = known.unwrap_or(LATEST_HANDSHAKE_VERSION);
     let mut response = message.result(json!({
         "protocolVersion": version,
         "capabilities": { "tools": {} },
@@ -152,7 +181,11 @@ async fn noted(api: &Api, caller: &Caller, message: &Message) -> Result<Response
     if let ("notifications/cancelled", Era::Handshake { session: Some(session) }, Some(number)) =
         (message.method.as_str(), &message.era, message.params.get("requestId"))
     {
-        api.mcp_calls.cancel(caller, session, number).await?;
+        // A client whose own time is over has not been told by anybody to end the work.
+        let reason = message.params.get("reason").and_then(Value::as_str).unwrap_or_default().to_ascii_lowercase();
+        if !reason.contains("timed out") && !reason.contains("timeout") {
+            api.mcp_calls.cancel(caller, session, number).await?;
+        }
     }
     Ok(StatusCode::ACCEPTED.into_response())
 }

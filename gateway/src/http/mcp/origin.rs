@@ -20,15 +20,17 @@ impl FromRequestParts<Arc<Api>> for AllowedOrigin {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, _: &Arc<Api>) -> Result<Self, Error> {
-        if is_allowed(&parts.headers) { Ok(Self) } else { Err(Error::origin_not_allowed()) }
+        if is_allowed(&parts.headers, parts.uri.authority()) { Ok(Self) } else { Err(Error::origin_not_allowed()) }
     }
 }
 
-fn is_allowed(headers: &HeaderMap) -> bool {
+fn is_allowed(headers: &HeaderMap, authority: Option<&Authority>) -> bool {
     let mut origins = headers.get_all(header::ORIGIN).iter();
     let (Some(origin), None) = (origins.next(), origins.next()) else { return !headers.contains_key(header::ORIGIN) };
     let origin: Option<Uri> = origin.to_str().ok().and_then(|text| text.parse().ok());
     let host: Option<Authority> = headers.get(header::HOST).and_then(|host| host.to_str().ok()?.parse().ok());
+    // HTTP/2 has another place for it.
+    let host = host.or_else(|| authority.cloned());
     let is_local = |host: &str| matches!(host, "localhost" | "127.0.0.1" | "[::1]");
     let origin = origin.as_ref().and_then(|origin| origin.host());
     origin.is_some_and(is_local) && host.is_some_and(|host| is_local(host.host()))
@@ -46,7 +48,7 @@ mod tests {
             for origin in origins {
                 headers.append(header::ORIGIN, origin.parse().expect("visible"));
             }
-            is_allowed(&headers)
+            is_allowed(&headers, None)
         };
         assert!(allowed("gateway.example", &[]));
         assert!(allowed("localhost:8484", &["http://localhost:6274"]) && allowed("127.0.0.1:8484", &["http://[::1]"]));

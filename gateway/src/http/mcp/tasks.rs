@@ -29,14 +29,14 @@ pub(super) async fn get(api: &Api, caller: &Caller, message: &Message) -> Result
 pub(super) async fn cancel(api: &Api, caller: &Caller, message: &Message) -> Result<Response, Failure> {
     let run_id = declared(message)?;
     caller.needs(Scope::RunsControl)?;
-    api.mcp_calls.stop(caller, run_id, None).await.map_err(|refusal| gone(message, refusal))?;
+    api.mcp_calls.stop(caller, run_id, None, None).await.map_err(|refusal| gone(message, refusal))?;
     Ok(message.result(json!({})))
 }
 
-/// `tasks/update`: a run never asks its caller for anything.
-pub(super) fn update(message: &Message) -> Result<Response, Failure> {
-    declared(message)?;
-    Err(message.unknown("Invalid params: the task waits for nothing from its client").into())
+/// `tasks/update`: a run never asks its caller for anything, so that there is nothing to take of it.
+pub(super) async fn update(api: &Api, caller: &Caller, message: &Message) -> Result<Response, Failure> {
+    get(api, caller, message).await?;
+    Ok(message.result(json!({})))
 }
 
 /// The run of a task, for a client that declares the extension.

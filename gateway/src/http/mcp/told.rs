@@ -4,6 +4,7 @@ use deskgate_protocol::Timestamp;
 use deskgate_protocol::run::{EventType, Phase, Run, RunState, StateReason, StateReasonCode};
 use serde_json::{Value, json};
 
+use crate::domain::refusal::Flaw;
 use crate::http::error::Error;
 use crate::http::openai;
 
@@ -67,6 +68,22 @@ fn going(run: &Run, told: &mut Value) -> String {
 
 fn code(code: StateReasonCode) -> String {
     json!(code).as_str().unwrap_or_default().to_owned()
+}
+
+/// The result of a call whose arguments were not taken, so that the model that called can correct them.
+pub(super) fn wrong(flaws: &[Flaw]) -> Value {
+    let flaw = |flaw: &Flaw| format!("\n- {}: {}", flaw.pointer.trim_start_matches("/arguments/"), flaw.detail);
+    let text = format!("Nothing was done: the arguments are not taken.{}", flaws.iter().map(flaw).collect::<String>());
+    json!({ "content": [{ "type": "text", "text": text }], "isError": true })
+}
+
+/// How a run stands, in words.
+pub(super) fn standing(run: &Run, last_seen_at: Option<Timestamp>) -> String {
+    match (&run.state_reason, run.phase) {
+        (Some(reason), _) => waiting(reason, last_seen_at),
+        (None, Phase::Accepted) => "accepted".to_owned(),
+        (None, Phase::Started | Phase::Final) => "the assistant works on it".to_owned(),
+    }
 }
 
 /// The result of a call that made no run.

@@ -2,9 +2,10 @@
 
 use deskgate_protocol::management::Scope;
 use deskgate_protocol::service::Endpoint;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::message::Message;
+use super::schema::nested;
 use super::{Failure, ask};
 use crate::domain::access::Caller;
 use crate::domain::refusal::{Flaw, Refusal};
@@ -22,24 +23,20 @@ const MAX_LIST_BYTES: usize = 256 * 1024;
 /// How long a client may keep the list: it says whether computers are connected.
 const LIST_TTL_MS: u32 = 60_000;
 
-/// The services that the caller may use.
-pub(super) async fn services(api: &Api, caller: &Caller) -> Result<Vec<Endpoint>, Refusal> {
-    let mut services = api.store.enabled_endpoints(caller.app_id()).await?;
-    services.retain(|service| caller.may_use(service.id));
-    Ok(services)
-}
-
 /// The result of `tools/list`.
 pub(super) async fn list(api: &Api, caller: &Caller, message: &Message) -> Result<Value, Failure> {
     if message.params.get("cursor").is_some_and(|cursor| !cursor.is_null()) {
         return Err(message.invalid_params(&[Flaw::new("/cursor", "not_taken", "the list has one page")]).into());
     }
-    let mut services = services(api, caller).await?;
+    let mut services = api.store.enabled_endpoints(caller.app_id()).await.map_err(Refusal::from)?;
+    services.retain(|service| caller.may_use(service.id));
     services.truncate(MAX_SERVICES);
     if caller.needs(Scope::RunsWrite).is_err() || caller.needs(Scope::RunsRead).is_err() {
         services.clear();
     }
-    let tools = |with_schemas| services.iter().map(|service| service_tool(service, with_schemas)).collect::<Vec<_>>();
+    let talks = caller.needs(Scope::ConversationsWrite).is_ok();
+    let tools =
+        |with_schemas| services.iter().map(|service| service_tool(service, talks, with_schemas)).collect::<Vec<_>>();
     let mut listed = tools(true);
     if listed.iter().map(|tool| tool.to_string().len()).sum::<usize>() > MAX_LIST_BYTES {
         listed = tools(false);
@@ -53,9 +50,10 @@ pub(super) async fn list(api: &Api, caller: &Caller, message: &Message) -> Resul
     Ok(json!({ "tools": listed, "ttlMs": LIST_TTL_MS, "cacheScope": "private" }))
 }
 
-fn service_tool(service: &Endpoint, with_schemas: bool) -> Value {
+/// `talks`: the key may use conversations.
+fn service_tool(service: &Endpoint, talks: bool, with_schemas: bool) -> Value {
     let presence = if service.device.connected { "connected" } else { "not connected, so that work waits for it" };
-    let mut properties = ask::properties();
+    let mut properties = ask::properties(talks);
     let mut required = vec!["text"];
     if let Some(schema) = &service.input_schema {
         properties["data"] =
@@ -92,27 +90,6 @@ fn service_tool(service: &Endpoint, with_schemas: bool) -> Value {
 fn sentence(text: &str) -> String {
     let text = text.trim();
     if text.is_empty() || text.ends_with(['.', '!', '?']) { text.to_owned() } else { format!("{text}.") }
-}
-
-/// A schema as a part of another one: what it refers to in itself is found at its new place.
-fn nested(schema: &Value, place: &str) -> Value {
-    match schema {
-        Value::Object(members) => {
-            let member = |(name, value): (&String, &Value)| {
-                let value = match value.as_str() {
-                    Some(target) if name == "$ref" && (target == "#" || target.starts_with("#/")) => {
-                        json!(format!("{place}{}", &target[1..]))
-                    }
-                    _ => nested(value, place),
-                };
-                (name.clone(), value)
-            };
-            // Which draft it is, the whole says.
-            Value::Object(members.iter().filter(|(name, _)| *name != "$schema").map(member).collect::<Map<_, _>>())
-        }
-        Value::Array(items) => items.iter().map(|item| nested(item, place)).collect(),
-        other => other.clone(),
-    }
 }
 
 /// The shape of what every call is answered with.
@@ -171,24 +148,4 @@ fn stop_tool() -> Value {
         "outputSchema": result_schema(json!({})),
         "annotations": { "readOnlyHint": false, "destructiveHint": true, "idempotentHint": true, "openWorldHint": false },
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_schema_is_whole_as_a_part_of_another() {
-        let schema = json!({
-            "$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object",
-            "properties": { "a": { "$ref": "#/$defs/a" }, "b": { "$ref": "#" }, "c": { "$ref": "#anchor" } },
-            "$defs": { "a": { "type": "string" } },
-        });
-        let expected = json!({
-            "type": "object",
-            "properties": { "a": { "$ref": "#/properties/data/$defs/a" }, "b": { "$ref": "#/properties/data" }, "c": { "$ref": "#anchor" } },
-            "$defs": { "a": { "type": "string" } },
-        });
-        assert_eq!(nested(&schema, "#/properties/data"), expected);
-    }
 }

@@ -92,6 +92,9 @@ async fn webhooks(test_store: &TestStore, owner: Owner) {
     store.see_unkeyed(&["one".to_owned()]).await.expect("see_unkeyed");
     store.end_unkeyed(&["one".to_owned()], &[true]).await.expect("end_unkeyed");
     assert_eq!(store.forget_unkeyed().await.expect("forget_unkeyed"), 0);
+    assert!(!store.note_mcp_call(digest, RunId::new(), Some("one")).await.expect("note_mcp_call"));
+    store.cancel_mcp_call(digest).await.expect("cancel_mcp_call").expect("there");
+    assert_eq!(store.forget_mcp_calls().await.expect("forget_mcp_calls"), 0);
     assert_eq!(store.forget_receipts(Duration::ZERO).await.expect("forget_receipts"), 1);
     store.remove_webhook(owner, hook_id).await.expect("remove_webhook").expect("there");
     assert!(store.webhook(device.device_id, hook_id).await.expect("webhook").is_none());
@@ -298,7 +301,8 @@ async fn every_statement_is_understood_by_the_database() {
     store.publish(owner, &unknown, "ask_unknown").await.expect("publish");
     store.published_by(device.device_id).await.expect("published_by");
     store.enabled_endpoints(device.app.id).await.expect("enabled_endpoints");
-    done(&["endpoints::why_not_published", "endpoints::published_by", "endpoints::enabled"]);
+    store.endpoint_of_tool(device.app.id, "ask_invoices").await.expect("endpoint_of_tool").expect("there");
+    done(&["endpoints::why_not_published", "endpoints::published_by", "endpoints::enabled", "endpoints::of_tool"]);
 
     let run_id = test_store.started(session).await;
     for what in [
@@ -525,6 +529,9 @@ async fn every_statement_is_understood_by_the_database() {
         "unkeyed_requests::see",
         "unkeyed_requests::end",
         "unkeyed_requests::forget",
+        "mcp_calls::note",
+        "mcp_calls::cancel",
+        "mcp_calls::forget",
     ]);
 
     let token = InvitationToken::generate();
