@@ -72,6 +72,7 @@ async fn the_list_has_the_published_and_enabled_services_of_the_own_application_
     let endpoint = |id, name| {
         json!({
             "id": id, "name": name, "description": "Answers questions.", "version": 1, "caller_schema": false, "takes_files": false,
+            "tool_name": format!("ask_{name}"), "read_only": false,
             "device": { "connected": false },
         })
     };

@@ -59,7 +59,10 @@ fn complete(call: &mut Map<String, Value>) {
     let creates_work =
         call["responses"].pointer("/400/content/application~1problem+json/examples/idempotency_key_missing");
     let names = ["Subject", "RequestId"].into_iter();
-    let names = names.chain(creates_work.into_iter().flat_map(|_| ["IdempotencyKey", "TraceParent", "Depth"]));
+    let names = names.chain(creates_work.into_iter().flat_map(|_| ["IdempotencyKey", "TraceParent"]));
+    // And those that a circle of assistants would make have the answer for one.
+    let circles = call["responses"].pointer("/422/content/application~1problem+json/examples/loop_detected");
+    let names = names.chain(circles.map(|_| "Depth"));
     let references: Vec<_> = names.map(|name| json!({ "$ref": format!("#/components/parameters/{name}") })).collect();
     if let Value::Array(parameters) = call.entry("parameters").or_insert_with(|| json!([])) {
         parameters.extend(references);

@@ -21,6 +21,8 @@ pub(in crate::http) fn directory() -> Value {
             "version": 3,
             "caller_schema": true,
             "takes_files": true,
+            "tool_name": "ask_invoices",
+            "read_only": false,
             "device": { "connected": true, "last_seen_at": "2026-11-21T09:14:48.907Z" },
         }],
     })
