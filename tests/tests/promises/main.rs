@@ -59,6 +59,7 @@ mod refusals;
 mod refused_bodies;
 mod replicas;
 mod retention;
+mod sdk;
 mod search;
 mod secrets;
 mod service_life;
