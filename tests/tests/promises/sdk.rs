@@ -74,3 +74,20 @@ async fn the_python_sdk_passes_its_own_tests_and_is_generated_from_the_document(
     let options = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"];
     fixture.run(&python, "sdk/python", &options, &[("PYTHONPATH", "src"), ("PYTHONDONTWRITEBYTECODE", "1")]).await;
 }
+
+#[tokio::test]
+async fn the_typescript_sdk_passes_its_own_tests_and_is_generated_from_the_document() {
+    let Some(clients) = third_party::install_dir().await else { return };
+    let fixture = SdkFixture::new().await;
+    let program = |name: &str| clients.join("node_modules/.bin").join(name);
+    let check = ["../../docs/openapi.json", "--output", "src/types.ts", "--check"];
+    fixture.run(&program("openapi-typescript"), "sdk/typescript", &check, &[]).await;
+    let built = fixture.folder.path().join("dist");
+    let dist = built.display().to_string();
+    fixture.run(&program("tsc"), "sdk/typescript", &["-p", ".", "--outDir", &dist], &[]).await;
+    fixture.folder.write("package.json", r#"{ "type": "module" }"#);
+    // In turn, as a folder as an argument is understood otherwise by each version of Node.
+    for file in ["tests/webhooks.test.mjs", "tests/client.test.mjs"] {
+        fixture.run(Path::new("node"), "sdk/typescript", &["--test", file], &[("DIST", &dist)]).await;
+    }
+}
