@@ -242,12 +242,12 @@ fn unknown(message: &Message) -> Failure {
     message.unknown(&format!("Unknown tool: {name}")).into()
 }
 
-/// The name by which a call can come again.
+/// The name by which a call can come again: the Idempotency-Key of other calls.
 fn own_name(message: &Message, request_id: Option<String>) -> Option<String> {
     let tool_use = message.meta.get(TOOL_USE_KEY).and_then(Value::as_str);
     let tool_use =
         tool_use.filter(|id| (1..=MAX_NAME_CHARS).contains(&id.len())).map(|id| format!("mcp-tool-use:{id}"));
-    request_id.map(|name| format!("mcp-request:{name}")).or(tool_use)
+    request_id.or(tool_use)
 }
 
 /// The caller's trace: of the header, or of the request itself.

@@ -45,6 +45,8 @@ pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::
         "get_run_per_s_vs_http_ceiling",
         "accept_p99_ms",
         "accept_with_worker_vs_alone",
+        "openai_accept_vs_native",
+        "mcp_call_vs_native",
     ];
     if !bench.wants(&names) {
         return Ok(());
@@ -61,6 +63,9 @@ pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::
     let most = site.against_the_ceilings(folder.path(), report).await?;
     if bench.wants(&["get_run_per_s_vs_http_ceiling"]) {
         site.reading(folder.path(), report).await?;
+    }
+    if bench.wants(&["openai_accept_vs_native", "mcp_call_vs_native"]) {
+        site.by_other_doors(report).await?;
     }
     if bench.wants(&["accept_p99_ms"]) {
         site.at_half_load(most, report).await?;
@@ -153,6 +158,32 @@ impl AcceptBench<'_> {
         }
         report.part("get_run_per_second", json!({ "median": median(&read), "rounds": read }));
         report.value("get_run_per_s_vs_http_ceiling", median(&read) / median(&bare));
+        Ok(())
+    }
+
+    /// The same work by the other forms of the API, in turns.
+    async fn by_other_doors(&self, report: &mut BenchReport) -> anyhow::Result<()> {
+        let (database, _driver) = self.server.database().await?;
+        let named = "SELECT tool_name FROM endpoints WHERE endpoint_id = $1";
+        let endpoint_id: deskgate_protocol::EndpointId = self.target.endpoint_id.parse()?;
+        let tool: String = database.query_one(named, &[&endpoint_id.uuid()]).await?.try_get(0)?;
+        let doors = [
+            ("native", RequestKind::Submit),
+            ("openai", RequestKind::Responses),
+            ("mcp", RequestKind::ToolCalls(tool)),
+        ];
+        let mut rates = doors.each_ref().map(|_| Vec::new());
+        for _ in 0..self.bench.count(ACCEPT_ROUNDS) {
+            for ((_, asks), rates) in doors.iter().zip(&mut rates) {
+                self.server.forget_runs().await?;
+                rates.push(load::send(&LoadPlan { asks: asks.clone(), ..self.plan(3.0) }).await?.rate());
+            }
+        }
+        for ((name, _), rates) in doors.iter().zip(&rates) {
+            report.part(&format!("{name}_accepted_per_second"), json!({ "median": median(rates), "rounds": rates }));
+        }
+        report.value("openai_accept_vs_native", median(&rates[1]) / median(&rates[0]));
+        report.value("mcp_call_vs_native", median(&rates[2]) / median(&rates[0]));
         Ok(())
     }
 

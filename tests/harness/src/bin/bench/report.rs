@@ -5,7 +5,7 @@ use deskgate_harness::report;
 use serde_json::{Map, Value, json};
 
 /// Every result's name in results.json, with its explanation on the screen.
-pub(crate) const METRICS: [(&str, &str); 52] = [
+pub(crate) const METRICS: [(&str, &str); 54] = [
     ("accept_vs_pgbench", "accepted runs per second over pgbench's one row a commit in such a table; at least 1.0"),
     ("accept_vs_pgbench_bare_row", "the same over rows with two indexes and no constraints"),
     ("accept_vs_http_ceiling", "accepted runs per second over a POST that does nothing on the same HTTP stack"),
@@ -14,6 +14,11 @@ pub(crate) const METRICS: [(&str, &str); 52] = [
     ("deliver_vs_bare_client", "callbacks confirmed per second over what a client that only posts gets answered"),
     ("accept_p99_ms", "99 of 100 submissions at half of the most are accepted within this; ms from their schedule"),
     ("accept_with_worker_vs_alone", "accepted per second while a device drains the queue, over none connected"),
+    (
+        "openai_accept_vs_native",
+        "responses of OpenAI's API accepted per second in the background, over runs; at least 0.8",
+    ),
+    ("mcp_call_vs_native", "calls of a tool of MCP that do not wait, accepted per second over runs; at least 0.7"),
     ("accept_two_replicas_vs_one", "accepted per second by two gateways on one database, over one gateway"),
     ("tunnel_throughput_vs_openssh", "bytes per second through our SSH at both ends, over OpenSSH at both ends"),
     ("tunnel_rtt_vs_openssh", "a small question and its answer through the same; below 1 is faster"),
@@ -79,7 +84,9 @@ pub(crate) const METRICS: [(&str, &str); 52] = [
 ];
 
 /// What must hold: a full run that finds it broken fails.
-const LIMITS: [(&str, Limit); 5] = [
+const LIMITS: [(&str, Limit); 7] = [
+    ("openai_accept_vs_native", Limit::AtLeast(0.8)),
+    ("mcp_call_vs_native", Limit::AtLeast(0.7)),
     ("file_through_tunnel_vs_openssh", Limit::AtLeast(0.8)),
     ("artifact_through_tunnel_vs_openssh", Limit::AtLeast(0.8)),
     ("accept_p99_beside_transfer", Limit::AtMost(1.2)),

@@ -3,7 +3,7 @@
 use anyhow::Context;
 use deskgate_gateway::signing::{SigningSecret, sign};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::http::HttpConnection;
 
@@ -32,6 +32,10 @@ pub(crate) struct LoadWebhook {
 pub(crate) enum RequestKind {
     /// Submit runs.
     Submit,
+    /// Ask for responses of OpenAI's API in the background, which are runs.
+    Responses,
+    /// Call this tool of MCP without waiting, which makes runs.
+    ToolCalls(String),
     /// Read this run.
     Read(String),
     /// Send signed events; each connection uses the next of these webhooks.
@@ -43,6 +47,12 @@ pub(crate) enum RequestKind {
 /// The body of every submission: an order of a usual size.
 pub(crate) const SUBMISSION_BODY: &str = r#"{"input":{"text":"Please check order 2026-004711: two chairs arrived damaged, the customer asks for a replacement before Friday and wants to know who pays the return.","order_id":"2026-004711"},"metadata":{"shop":"de-1","channel":"mail"}}"#;
 
+/// The text of every submission.
+fn text() -> Value {
+    let body: Value = serde_json::from_str(SUBMISSION_BODY).expect("it is JSON");
+    body["input"]["text"].clone()
+}
+
 /// For whom requests are made.
 pub(crate) const SUBJECT: &str = "customer-10042";
 
@@ -53,8 +63,8 @@ const NUMBER_CHARS: usize = 32;
 pub(crate) enum RequestTemplate {
     /// The same request each time, and its expected status.
     Same(Vec<u8>, u16),
-    /// Each request has its own Idempotency-Key.
-    Submissions { bytes: Vec<u8>, key_at: usize },
+    /// Each request has its own key, and a new run as its answer, with this status.
+    Submissions { bytes: Vec<u8>, key_at: usize, status: u16 },
     /// Each request has its own identifier and signature.
     Events { bytes: Vec<u8>, id_at: usize, signature_at: usize, secret: SigningSecret, time: i64 },
 }
@@ -64,6 +74,8 @@ impl RequestTemplate {
     pub(crate) fn new(asks: &RequestKind, target: &LoadTarget, connection: usize) -> anyhow::Result<Self> {
         Ok(match asks {
             RequestKind::Submit => Self::submissions(target),
+            RequestKind::Responses => Self::responses(target),
+            RequestKind::ToolCalls(tool) => Self::tool_calls(target, tool),
             RequestKind::Read(run_id) => Self::Same(read(target, run_id, 0).into_bytes(), 200),
             RequestKind::Same(bytes) => Self::Same(bytes.clone().into_bytes(), 204),
             RequestKind::Events(hooks) => {
@@ -83,7 +95,51 @@ impl RequestTemplate {
             SUBMISSION_BODY.len()
         );
         let key_at = head.len();
-        Self::Submissions { bytes: format!("{head}{:NUMBER_CHARS$}\r\n\r\n{SUBMISSION_BODY}", "").into_bytes(), key_at }
+        let bytes = format!("{head}{:NUMBER_CHARS$}\r\n\r\n{SUBMISSION_BODY}", "").into_bytes();
+        Self::Submissions { bytes, key_at, status: 202 }
+    }
+
+    /// The same work as responses that nothing waits for and nothing can go on from.
+    fn responses(target: &LoadTarget) -> Self {
+        let body =
+            json!({ "model": target.endpoint_id, "input": text(), "background": true, "store": false }).to_string();
+        let head = format!(
+            "POST /openai/v1/responses HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\nX-Gateway-Subject: {SUBJECT}\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\nIdempotency-Key: ",
+            target.address,
+            target.key,
+            body.len()
+        );
+        let key_at = head.len();
+        let bytes = format!("{head}{:NUMBER_CHARS$}\r\n\r\n{body}", "").into_bytes();
+        Self::Submissions { bytes, key_at, status: 200 }
+    }
+
+    /// The same work as calls of a tool of MCP.
+    fn tool_calls(target: &LoadTarget, tool: &str) -> Self {
+        let number = "0".repeat(NUMBER_CHARS);
+        let body = json!({
+            "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+            "params": {
+                "name": tool,
+                "arguments": { "text": text(), "wait_seconds": 0, "request_id": number },
+                "_meta": {
+                    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+                    "io.modelcontextprotocol/clientCapabilities": {},
+                },
+            },
+        })
+        .to_string();
+        let head = format!(
+            "POST /mcp HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\nX-Gateway-Subject: {SUBJECT}\r\n\
+             Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: {tool}\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            target.address,
+            target.key,
+            body.len()
+        );
+        let key_at = head.len() + body.find(&number).unwrap_or_default();
+        Self::Submissions { bytes: (head + &body).into_bytes(), key_at, status: 200 }
     }
 
     fn events(target: &LoadTarget, hook: &LoadWebhook) -> anyhow::Result<Self> {
@@ -108,7 +164,8 @@ impl RequestTemplate {
     pub(crate) fn wanted(&self) -> u16 {
         match self {
             Self::Same(_, status) => *status,
-            Self::Submissions { .. } | Self::Events { .. } => 202,
+            Self::Submissions { status, .. } => *status,
+            Self::Events { .. } => 202,
         }
     }
 
@@ -117,7 +174,7 @@ impl RequestTemplate {
         let number = format!("{session:016x}{number:016x}");
         match self {
             Self::Same(bytes, _) => bytes,
-            Self::Submissions { bytes, key_at } => {
+            Self::Submissions { bytes, key_at, .. } => {
                 bytes[*key_at..*key_at + NUMBER_CHARS].copy_from_slice(number.as_bytes());
                 bytes
             }

@@ -3,6 +3,7 @@
 pub(crate) mod converser;
 pub(crate) mod courier;
 pub(crate) mod cut_off;
+pub(crate) mod doors;
 pub(crate) mod event_sender;
 pub(crate) mod follower;
 pub(crate) mod key_holder;
@@ -44,6 +45,8 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(12);
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a read waits for a change, in seconds.
 pub(crate) const READ_WAIT_SECONDS: u32 = 5;
+/// The paths of the other forms of the API.
+const OTHER_DOORS: [&str; 2] = ["/openai/", "/mcp"];
 /// The subject of all requests.
 pub(crate) const SUBJECT: &str = "customer-1";
 
@@ -157,6 +160,8 @@ pub(crate) struct ApiRequest {
     pub(crate) path: String,
     pub(crate) key: Option<String>,
     pub(crate) body: Option<Value>,
+    /// Further headers.
+    pub(crate) headers: Vec<(&'static str, String)>,
     /// The signature headers, instead of an application key.
     pub(crate) signed: Option<Vec<(&'static str, String)>>,
     /// A body that is no document, and the part of the answer's that is wanted.
@@ -202,7 +207,10 @@ impl Caller {
     }
 
     fn build(&self, request: &ApiRequest, replica: usize) -> RequestBuilder {
-        let url = format!("http://{}/api/v1{}", self.business.testbed.address(replica), request.path);
+        // Of other forms of the API the path is whole.
+        let is_other = OTHER_DOORS.iter().any(|door| request.path.starts_with(door));
+        let prefix = if is_other { "" } else { "/api/v1" };
+        let url = format!("http://{}{prefix}{}", self.business.testbed.address(replica), request.path);
         let service = self.service(request.desktop);
         let mut built = self.business.http.request(request.method.clone(), url);
         built = match &request.signed {
@@ -212,6 +220,7 @@ impl Caller {
         if let Some(key) = &request.key {
             built = built.header("Idempotency-Key", key);
         }
+        built = request.headers.iter().fold(built, |built, (name, value)| built.header(*name, value));
         if let Some(range) = &request.range {
             built = built.header("Range", range);
         }
@@ -249,6 +258,7 @@ impl Caller {
                 self.business.testbed.secrets.look(LeakSource::Answer, &what, &String::from_utf8_lossy(&bytes));
             }
             let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+            let (status, body) = doors::as_native(&request.path, status, body);
             let seen = see(&request.asked, status, &body);
             body["code"].as_str().unwrap_or_default().clone_into(&mut call.code);
             body["state_reason"]["code"].as_str().unwrap_or_default().clone_into(&mut call.reason);
@@ -421,7 +431,7 @@ fn see(asked: &CallAction, status: u16, body: &Value) -> AnswerContent {
     if matches!(asked, CallAction::Upload { .. } | CallAction::FindFile { .. }) {
         return ListedFile::read(body).map_or(AnswerContent::Nothing, AnswerContent::File);
     }
-    if matches!(asked, CallAction::Event { .. }) {
+    if matches!(asked, CallAction::Event { .. }) || body["door"].is_string() {
         return body["run_id"]
             .as_str()
             .map_or(AnswerContent::Nothing, |run_id| AnswerContent::Became { run_id: run_id.to_owned() });

@@ -7,7 +7,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::time::sleep;
 
-use super::{ApiReply, Caller, CallerContext, READ_WAIT_SECONDS, RunsInFlight, follower, submission};
+use super::doors::submission_by_some_door;
+use super::{ApiReply, Caller, CallerContext, READ_WAIT_SECONDS, RunsInFlight, doors, follower};
 use crate::history::AnswerContent;
 use crate::testbed::{CALLER_INPUT, REPLICA_COUNT};
 
@@ -18,11 +19,12 @@ const MAX_RUNS_IN_FLIGHT: usize = 6;
 pub(crate) async fn work(business: Arc<CallerContext>, name: String, desktop: usize) {
     let mut caller = business.caller(&name);
     let mut runs = RunsInFlight::new(MAX_RUNS_IN_FLIGHT);
+    let tool = doors::tool_name(&mut caller, desktop).await;
     while business.is_open() {
         runs.room().await;
         let job = business.fresh_job();
         let text = text(&mut caller, desktop, &job);
-        let Some(run_id) = submit(&mut caller, desktop, &job, &text).await else { continue };
+        let Some(run_id) = submit(&mut caller, desktop, tool.as_deref(), &job, &text).await else { continue };
         let is_stopped = caller.dice.percent(8);
         let is_followed = caller.dice.percent(35);
         let (mut stream, mut stopping, mut wait) = (caller.fork("stream"), caller.fork("stop"), caller.fork("wait"));
@@ -59,9 +61,9 @@ pub(crate) fn text(caller: &mut Caller, desktop: usize, job: &str) -> String {
     format!("job={job} plan={plan} delay={delay} folder={} note={CALLER_INPUT}", folder.display())
 }
 
-/// Submits one job until it is accepted. Returns its run.
-async fn submit(caller: &mut Caller, desktop: usize, job: &str, text: &str) -> Option<String> {
-    let request = submission(caller, desktop, job, text, false);
+/// Submits one job until it is accepted, by one of the API's forms. Returns its run.
+async fn submit(caller: &mut Caller, desktop: usize, tool: Option<&str>, job: &str, text: &str) -> Option<String> {
+    let request = submission_by_some_door(caller, desktop, tool, job, text, false);
     if caller.dice.percent(15) {
         // All at once under one key, like a backend with impatient callers of its own.
         let operation = caller.next_operation();
@@ -69,7 +71,7 @@ async fn submit(caller: &mut Caller, desktop: usize, job: &str, text: &str) -> O
     }
     let run_id = caller.retry(&request).await.as_ref().and_then(ApiReply::run_id);
     if run_id.is_some() && caller.dice.percent(8) {
-        let other = submission(caller, desktop, job, &format!("{text} and more"), true);
+        let other = submission_by_some_door(caller, desktop, tool, job, &format!("{text} and more"), true);
         caller.retry(&other).await;
     }
     run_id
