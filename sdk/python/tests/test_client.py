@@ -11,7 +11,18 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from deskgate import AsyncDeskgate, ConfigurationError, Deskgate, NoAnswerError, ProblemError, RunError, VerificationError, receipts
+from deskgate import (
+    AsyncDeskgate,
+    ConfigurationError,
+    Deskgate,
+    DeskgateError,
+    NoAnswerError,
+    ProblemError,
+    RunError,
+    VerificationError,
+    WaitTimeoutError,
+    receipts,
+)
 from lossy import LossyLine
 
 SERVICES = json.loads(os.environ["SERVICES"])
@@ -54,7 +65,8 @@ def test_a_key_of_ones_own_is_one_run_and_other_work_under_it_is_refused(client)
 
 
 def test_every_event_comes_once_and_in_order_and_can_be_resumed_behind_each(client):
-    run = client.runs.submit(SERVICES["answers"], "events")
+    # Python would end lines at these, and JSON does not escape them.
+    run = client.runs.submit(SERVICES["answers"], "events \u2028 \u0085 \x1c")
     events = [event for event in client.runs.follow(run["run_id"]) if "sequence" in event]
     assert [event["sequence"] for event in events] == list(range(1, len(events) + 1))
     assert (events[0]["type"], events[-1]["type"]) == ("run.accepted", "run.succeeded")
@@ -65,6 +77,11 @@ def test_every_event_comes_once_and_in_order_and_can_be_resumed_behind_each(clie
 
 def test_a_run_that_does_not_succeed_is_an_error_with_its_effects(client):
     run = client.runs.submit(SERVICES["slow"], "wait")
+    began = time.monotonic()
+    with pytest.raises(TimeoutError) as late:
+        client.runs.ask(SERVICES["slow"], "wait", timeout=2)
+    assert isinstance(late.value, WaitTimeoutError) and late.value.run_id and 1.5 < time.monotonic() - began < 3.5
+    client.runs.stop(late.value.run_id)
     with pytest.raises(TimeoutError):
         client.runs.wait(run["run_id"], timeout=0.5)
     assert client.runs.stop(run["run_id"], reason="no longer needed")["kind"] == "run.stop"
@@ -136,12 +153,27 @@ def test_refusals_say_what_is_wrong_and_where(client):
             os.environ["DESKGATE_KEY"] = kept
 
 
+def test_what_cannot_be_sent_is_told_at_once_and_no_secret_with_it(client):
+    for wrong in ("../../x", "run_1/content", "run_1?x=1", ""):
+        with pytest.raises(DeskgateError, match="no identifier"):
+            client.runs.read(wrong)
+    for settings in ({"key": "dgk_canary\n"}, {"key": "dgk canary"}, {"base_url": "gateway.example"}, {"subject": "größe"}, {"subject": ""}):
+        with pytest.raises(ConfigurationError) as refused:
+            Deskgate(**settings)
+        assert "canary" not in str(refused.value)
+    with pytest.raises(ConfigurationError):
+        client.for_subject("")
+
+
 def test_a_gateway_that_is_not_there_is_told_after_five_tries(monkeypatch):
     slept = []
     monkeypatch.setattr("deskgate._sync.time.sleep", slept.append)
     with Deskgate("http://127.0.0.1:9") as nobody, pytest.raises(NoAnswerError):
         nobody.services.list()
-    assert len(slept) == 4 and all(2**tries <= pause < 2**tries + 1 for tries, pause in enumerate(slept))
+    with Deskgate("http://127.0.0.1:9") as nobody, pytest.raises(NoAnswerError) as unanswered:
+        nobody.runs.submit("ep_1", "x", idempotency_key="kept")
+    assert unanswered.value.idempotency_key == "kept"
+    assert len(slept) == 8 and all(2**tries <= pause < 2**tries + 1 for tries, pause in enumerate(slept[:4]))
 
 
 def test_work_behind_a_line_that_cuts_answers_is_done_once(client, at_once):
@@ -170,13 +202,23 @@ def test_a_stream_over_a_line_that_cuts_loses_and_repeats_nothing(at_once):
 
 
 def test_a_receipt_shows_what_the_desktop_said(client):
-    run = client.runs.ask(SERVICES["answers"], {"text": "signed", "amount": 0.1, "größe": [1, 2.50, None]})
-    said = receipts.verify(run, os.environ["DEVICE_FINGERPRINT"])
+    run = client.runs.ask(SERVICES["answers"], {"text": "signed", "amount": 0.1, "größe": [1, 2.50, None], "10": 1, "9": 2})
+    said = receipts.verify(run, os.environ["DEVICE_FINGERPRINT"], input=run["input"])
     assert (said["state"], said["effects"]) == ("succeeded", "none")
     forged = {**run, "result": {**run["result"], "text": "Pay at once."}}
-    for record, fingerprint in ((forged, os.environ["DEVICE_FINGERPRINT"]), (run, "SHA256:other"), ({"state": "failed"}, "x")):
+    own = os.environ["DEVICE_FINGERPRINT"]
+    moved, asked = {**run, "conversation_id": "conv_1"}, {**run, "input": {"text": "other"}}
+    for record, fingerprint in ((forged, own), (moved, own), (asked, own), (run, "SHA256:other"), ({"state": "failed"}, "x")):
         with pytest.raises(VerificationError):
             receipts.verify(record, fingerprint)
+    with pytest.raises(VerificationError, match="input"):
+        receipts.verify(run, own, input={"text": "other"})
+    file = client.files.upload(b"x", "x.txt")
+    sent = {"text": "with a file", "files": [{"file_id": file["file_id"]}]}
+    given = client.runs.ask(SERVICES["files"], sent)
+    receipts.verify(given, own, input=sent)
+    client.runs.delete_content(given["run_id"])
+    receipts.verify(client.runs.read(given["run_id"]), own)
 
 
 def test_the_asynchronous_client_does_the_same():

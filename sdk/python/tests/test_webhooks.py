@@ -27,6 +27,10 @@ def test_a_genuine_callback_is_its_event():
         (HEADERS, BODY, SECRET, 1614265029),
         ({**HEADERS, "Webhook-Timestamp": "now"}, BODY, SECRET, 1614265330),
         ({**HEADERS, "Webhook-Signature": "v2,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="}, BODY, SECRET, 1614265330),
+        ({**HEADERS, "Webhook-Timestamp": "9" * 400}, BODY, SECRET, 1614265330),
+        ({**HEADERS, "Webhook-Signature": "v1,é"}, BODY, SECRET, 1614265330),
+        (HEADERS, BODY, "", 1614265330),
+        (HEADERS, BODY, "whsec_", 1614265330),
         ({}, BODY, SECRET, 1614265330),
     ],
 )

@@ -1,6 +1,6 @@
 /** The client. */
 
-import { crypto } from "./crypto.js";
+import { sha256, webCrypto } from "./crypto.js";
 import { DeskgateError, RunError, StreamBrokenError, WaitTimeoutError } from "./errors.js";
 import type {
   Artifact,
@@ -15,7 +15,7 @@ import type {
   RunEvent,
   Service,
 } from "./records.js";
-import { MAX_TRIES, STEADY_MS, events, pauseMs, send, sleep } from "./shared.js";
+import { MAX_TRIES, STEADY_MS, TIMEOUT_MS, events, pauseMs, send, sleep } from "./shared.js";
 
 const FINAL_EVENTS = new Set(["run.succeeded", "run.failed", "run.cancelled", "run.expired"]);
 /** How long one reading of a run waits for its end, in seconds. */
@@ -71,13 +71,31 @@ function variable(name: string): string | undefined {
   return environment?.[name] || undefined;
 }
 
-const newKey = (): string => `js-${crypto.randomUUID()}`;
+/** The key that was given, or a new one. */
+async function keyFor(given: string | undefined): Promise<string> {
+  return given ?? `js-${[...(await webCrypto()).getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("")}`;
+}
+
+/** An identifier as a part of a path. Others could lead to another call. */
+function segment(identifier: string): string {
+  if (typeof identifier !== "string" || !/^[A-Za-z0-9_-]{1,128}$/.test(identifier)) throw new DeskgateError("that is no identifier of this API");
+  return identifier;
+}
+
+/** A value that can stand in a header. It is not repeated: it may be a secret. */
+function inHeader(value: string, what: string): string {
+  if (!/^[!-~]+$/.test(value)) throw new DeskgateError(`${what} has characters that it cannot have, such as a space or the end of a line`);
+  return value;
+}
+
+/** Bytes a second that an upload reaches at least. */
+const SLOWEST_UPLOAD_BYTES_PER_S = 20_000;
 
 type Query = { [name: string]: string | number | string[] | undefined };
 
 interface Asked extends CallOptions {
   body?: unknown;
-  content?: Uint8Array<ArrayBuffer> | undefined;
+  content?: Uint8Array | undefined;
   query?: Query;
   headers?: { [name: string]: string };
   /** Under a key the request creates something. */
@@ -103,12 +121,15 @@ export class Deskgate {
     const credential = options.token ?? options.key ?? variable("DESKGATE_KEY");
     if (!baseUrl) throw new DeskgateError("the gateway's address is missing: give baseUrl, or set DESKGATE_URL");
     if (!credential) throw new DeskgateError("the application key is missing: give key, or set DESKGATE_KEY");
-    this.#options = { ...options, subject: options.subject ?? variable("DESKGATE_SUBJECT") };
-    [this.#baseUrl, this.#credential] = [baseUrl.replace(/\/+$/, ""), credential];
+    if (!/^https?:\/\/[^/]/.test(baseUrl)) throw new DeskgateError("the gateway's address begins with https://, or with http:// on this computer");
+    const subject = "subject" in options ? options.subject : variable("DESKGATE_SUBJECT");
+    this.#options = { ...options, subject: subject === undefined ? undefined : inHeader(subject, "the subject") };
+    [this.#baseUrl, this.#credential] = [baseUrl.replace(/\/+$/, ""), inHeader(credential, "the application key")];
   }
 
   /** A client for another subject. */
   forSubject(subject: string): Deskgate {
+    if (!subject) throw new DeskgateError("the subject is empty");
     return new Deskgate({ ...this.#options, subject });
   }
 
@@ -119,7 +140,7 @@ export class Deskgate {
 
   /** A stop or a reset as it is now. */
   operation(operationId: string, options: CallOptions = {}): Promise<ControlOperation> {
-    return this.call("GET", `/control-operations/${operationId}`, options);
+    return this.call("GET", `/control-operations/${segment(operationId)}`, options);
   }
 
   /** @internal */
@@ -139,8 +160,8 @@ export class Deskgate {
     if (this.#options.subject) named.set("X-Gateway-Subject", this.#options.subject);
     if (key !== undefined) named.set("Idempotency-Key", key);
     if (body !== undefined) named.set("Content-Type", "application/json");
-    const sent = content ?? (body === undefined ? undefined : JSON.stringify(body));
-    return (this.#options.fetch ?? fetch)(url, { method, headers: named, signal, ...(sent === undefined ? {} : { body: sent }) });
+    const sent = (content as BodyInit | undefined) ?? (body === undefined ? undefined : JSON.stringify(body));
+    return (this.#options.fetch ?? fetch)(url, { method, headers: named, signal, redirect: "manual", ...(sent === undefined ? {} : { body: sent }) });
   }
 
   /** @internal The JSON of an answer. */
@@ -149,7 +170,8 @@ export class Deskgate {
       const text = await answer.text();
       return (text === "" ? undefined : JSON.parse(text)) as T;
     };
-    const options = { signal: asked.signal, pause: this.pause };
+    const timeoutMs = TIMEOUT_MS + ((asked.content?.length ?? 0) / SLOWEST_UPLOAD_BYTES_PER_S) * 1000;
+    const options = { signal: asked.signal, pause: this.pause, timeoutMs, key: asked.key };
     return send((signal) => this.fetch(method, path, signal, asked), read, options);
   }
 
@@ -191,26 +213,35 @@ class Runs {
   constructor(private readonly client: Deskgate) {}
 
   /** Submits work, once. The run is stored durably when this returns, and may not have begun. */
-  submit(serviceId: string, input: Input, work: Work = {}): Promise<Run> {
-    const asked = { ...signalOf(work), body: bodyOf(input, work), query: waiting(work), key: work.idempotencyKey ?? newKey() };
-    return this.client.call("POST", `/agent-endpoints/${serviceId}/runs`, asked);
+  async submit(serviceId: string, input: Input, work: Work = {}): Promise<Run> {
+    const asked = { ...signalOf(work), body: bodyOf(input, work), query: waiting(work), key: await keyFor(work.idempotencyKey) };
+    return this.client.call("POST", `/agent-endpoints/${segment(serviceId)}/runs`, asked);
   }
 
   /**
    * Submits work, waits for its end, and returns the run if it succeeded.
    *
+   * Errors that come after it was accepted have its `runId`.
+   *
    * @throws {RunError} It did not succeed.
    * @throws {WaitTimeoutError} It has not ended in `timeoutS` seconds; it goes on.
    */
   async ask(serviceId: string, input: Input, work: Omit<Work, "waitS"> & { timeoutS?: number } = {}): Promise<Run> {
-    const waitS = Math.max(0, Math.min(WAIT_S, Math.floor(work.timeoutS ?? WAIT_S)));
-    const run = await this.submit(serviceId, input, { ...work, waitS });
-    return succeeded(run.phase === "final" ? run : await this.wait(run.run_id, work));
+    const endsAt = Date.now() + (work.timeoutS ?? Infinity) * 1000;
+    const leftS = () => Math.max(0, (endsAt - Date.now()) / 1000);
+    const run = await this.submit(serviceId, input, { ...work, waitS: Math.min(WAIT_S, Math.floor(leftS())) });
+    if (run.phase === "final") return succeeded(run);
+    try {
+      return succeeded(await this.wait(run.run_id, { ...signalOf(work), ...(work.timeoutS === undefined ? {} : { timeoutS: leftS() }) }));
+    } catch (error) {
+      if (error instanceof DeskgateError) error.runId = run.run_id;
+      throw error;
+    }
   }
 
   /** A run as it is now. `waitS`: seconds to wait for a change, up to 60. */
   read(runId: string, { waitS, ...options }: CallOptions & { waitS?: number } = {}): Promise<Run> {
-    return this.client.call("GET", `/runs/${runId}`, { ...options, query: { wait: waitS || undefined } });
+    return this.client.call("GET", `/runs/${segment(runId)}`, { ...options, query: { wait: waitS || undefined } });
   }
 
   /**
@@ -225,7 +256,7 @@ class Runs {
       const run = await this.read(runId, { ...signalOf(options), waitS: Math.max(0, Math.min(WAIT_S, Math.floor(leftS))) });
       if (run.phase === "final") return run;
       if (Date.now() >= endsAt) throw new WaitTimeoutError(run);
-      if (leftS < 1) await sleep(Math.max(0, leftS * 1000), options.signal);
+      if (leftS < 1) await sleep(Math.max(10, leftS * 1000), options.signal);
     }
   }
 
@@ -242,9 +273,12 @@ class Runs {
     let [last, breaks] = [after, 0];
     while (breaks < MAX_TRIES) {
       const began = Date.now();
-      const opened = await this.#open(runId, last, signal);
-      if (opened === undefined) return;
+      const stream = new AbortController();
+      const aborted = () => stream.abort(signal?.reason);
+      signal?.addEventListener("abort", aborted, { once: true });
       try {
+        const opened = await this.#open(runId, last, signal, stream.signal);
+        if (opened === undefined) return;
         for await (const event of events(opened)) {
           const told = event as unknown as RunEvent | PassingEvent;
           if (told.sequence !== undefined) [last, breaks] = [told.sequence, 0];
@@ -253,7 +287,10 @@ class Runs {
         }
       } catch (error) {
         signal?.throwIfAborted();
-        if (error instanceof SyntaxError) throw error;
+        if (error instanceof SyntaxError || error instanceof DeskgateError) throw error;
+      } finally {
+        signal?.removeEventListener("abort", aborted);
+        stream.abort();
       }
       breaks = Date.now() - began > STEADY_MS ? 0 : breaks + 1;
       await sleep(this.client.pause(0, undefined), signal);
@@ -261,25 +298,33 @@ class Runs {
     throw new StreamBrokenError(last);
   }
 
-  /** The body of a stream; `undefined` if there is nothing behind its last event. */
-  async #open(runId: string, after: number, signal: AbortSignal | undefined): Promise<ReadableStream<Uint8Array> | undefined> {
+  /** The body of a stream, until `whole` ends it; `undefined` if there is nothing behind its last event. */
+  async #open(
+    runId: string,
+    after: number,
+    signal: AbortSignal | undefined,
+    whole: AbortSignal,
+  ): Promise<ReadableStream<Uint8Array> | undefined> {
     const headers = { Accept: "text/event-stream", "Last-Event-ID": String(after) };
     // The time for a head is limited, and not that of the body.
     const read = (answer: Response) => Promise.resolve(answer.status === 204 ? undefined : (answer.body ?? undefined));
-    const attempt = (giveUp: AbortSignal) => {
-      const stream = new AbortController();
-      const end = () => stream.abort(giveUp.reason);
+    const attempt = async (giveUp: AbortSignal) => {
+      const one = new AbortController();
+      const end = () => one.abort(giveUp.reason);
       giveUp.addEventListener("abort", end, { once: true });
-      signal?.addEventListener("abort", () => stream.abort(signal.reason), { once: true });
-      return this.client.fetch("GET", `/runs/${runId}/events`, stream.signal, { headers });
+      whole.addEventListener("abort", () => one.abort(whole.reason), { once: true });
+      return this.client.fetch("GET", `/runs/${segment(runId)}/events`, one.signal, { headers });
     };
     return send(attempt, read, { signal, pause: this.client.pause });
   }
 
   /** Asks for a run to be stopped. The device confirms it: wait for the run to see what became of it. */
-  stop(runId: string, { reason, idempotencyKey, ...options }: CallOptions & { reason?: string; idempotencyKey?: string } = {}) {
-    const asked = { ...options, body: { reason }, key: idempotencyKey ?? newKey() };
-    return this.client.call<ControlOperation>("POST", `/runs/${runId}/stop`, asked);
+  async stop(
+    runId: string,
+    { reason, idempotencyKey, ...options }: CallOptions & { reason?: string; idempotencyKey?: string } = {},
+  ): Promise<ControlOperation> {
+    const asked = { ...options, body: { reason }, key: await keyFor(idempotencyKey) };
+    return this.client.call<ControlOperation>("POST", `/runs/${segment(runId)}/stop`, asked);
   }
 
   /** The runs of this subject, newest first, without inputs and results. The filters are those of the API: `endpoint_id`, `state`, `phase`… */
@@ -289,18 +334,16 @@ class Runs {
 
   /** Deletes the input and the result of a run that has ended, for good. */
   deleteContent(runId: string, options: CallOptions = {}): Promise<void> {
-    return this.client.call("DELETE", `/runs/${runId}/content`, options);
+    return this.client.call("DELETE", `/runs/${segment(runId)}/content`, options);
   }
 
   /** A file that a run handed out, whole and checked. */
-  async download(runId: string, artifact: Pick<Artifact, "artifact_id" | "sha256">, options: CallOptions = {}): Promise<Uint8Array<ArrayBuffer>> {
-    const path = `/runs/${runId}/artifacts/${artifact.artifact_id}`;
+  async download(runId: string, artifact: Pick<Artifact, "artifact_id" | "sha256">, options: CallOptions = {}): Promise<Uint8Array> {
+    const path = `/runs/${segment(runId)}/artifacts/${segment(artifact.artifact_id)}`;
     const read = async (answer: Response) => new Uint8Array(await answer.arrayBuffer());
     const settings = { signal: options.signal, pause: this.client.pause, timeoutMs: 600_000 };
     const bytes = await send((signal) => this.client.fetch("GET", path, signal), read, settings);
-    const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
-    const found = [...digest].map((byte) => byte.toString(16).padStart(2, "0")).join("");
-    if (found !== artifact.sha256) throw new DeskgateError(`the bytes of ${artifact.artifact_id} are others than its record says`);
+    if ((await sha256(bytes)) !== artifact.sha256) throw new DeskgateError(`the bytes of ${artifact.artifact_id} are others than its record says`);
     return bytes;
   }
 }
@@ -310,25 +353,25 @@ class Conversations {
   constructor(private readonly client: Deskgate) {}
 
   /** The conversation of this name with a service, made if there is none. */
-  open(serviceId: string, conversationKey: string, options: CallOptions & { idempotencyKey?: string } = {}): Promise<Conversation> {
+  async open(serviceId: string, conversationKey: string, options: CallOptions & { idempotencyKey?: string } = {}): Promise<Conversation> {
     const body = { endpoint_id: serviceId, conversation_key: conversationKey };
-    return this.client.call("POST", "/conversations", { ...signalOf(options), body, key: options.idempotencyKey ?? newKey() });
+    return this.client.call("POST", "/conversations", { ...signalOf(options), body, key: await keyFor(options.idempotencyKey) });
   }
 
   /** A conversation as it is now. */
   read(conversationId: string, options: CallOptions = {}): Promise<Conversation> {
-    return this.client.call("GET", `/conversations/${conversationId}`, options);
+    return this.client.call("GET", `/conversations/${segment(conversationId)}`, options);
   }
 
   /** Sends a message, once; it becomes a run. `onBusy`: what becomes of it while the conversation works on another one. */
-  say(
+  async say(
     conversation: Pick<Conversation, "conversation_id" | "generation">,
     input: Input,
     { onBusy = "reject", ...work }: Work & { onBusy?: OnBusy } = {},
   ): Promise<Run> {
     const body = { ...bodyOf(input, work), expected_generation: conversation.generation, on_busy: onBusy };
-    const asked = { ...signalOf(work), body, query: waiting(work), key: work.idempotencyKey ?? newKey() };
-    return this.client.call("POST", `/conversations/${conversation.conversation_id}/messages`, asked);
+    const asked = { ...signalOf(work), body, query: waiting(work), key: await keyFor(work.idempotencyKey) };
+    return this.client.call("POST", `/conversations/${segment(conversation.conversation_id)}/messages`, asked);
   }
 
   /** The conversations of this subject, newest first. */
@@ -338,16 +381,16 @@ class Conversations {
 
   /** What was said, and what came of it: the runs of a conversation, newest first. */
   messages(conversationId: string, filters: { generation?: number } = {}, options: CallOptions = {}) {
-    return this.client.pages<Run>(`/conversations/${conversationId}/messages`, filters, options);
+    return this.client.pages<Run>(`/conversations/${segment(conversationId)}/messages`, filters, options);
   }
 
   /** Begins a conversation anew: what was said before is forgotten. */
-  reset(
+  async reset(
     conversation: Pick<Conversation, "conversation_id" | "generation">,
     options: CallOptions & { idempotencyKey?: string } = {},
   ): Promise<ControlOperation> {
-    const asked = { ...signalOf(options), body: { expected_generation: conversation.generation }, key: options.idempotencyKey ?? newKey() };
-    return this.client.call("POST", `/conversations/${conversation.conversation_id}/reset`, asked);
+    const asked = { ...signalOf(options), body: { expected_generation: conversation.generation }, key: await keyFor(options.idempotencyKey) };
+    return this.client.call("POST", `/conversations/${segment(conversation.conversation_id)}/reset`, asked);
   }
 }
 
@@ -357,24 +400,25 @@ class Files {
 
   /** Uploads a file, of 64 MiB at most. The digest of the bytes goes with it, so that other bytes are never stored. */
   async upload(
-    content: Uint8Array<ArrayBuffer> | Blob | string,
+    content: Uint8Array | Blob | string,
     name: string,
     { mediaType = "application/octet-stream", idempotencyKey, ...options }: CallOptions & { mediaType?: string; idempotencyKey?: string } = {},
   ): Promise<File> {
-    const bytes = content instanceof Uint8Array ? content : new Uint8Array(await new Blob([content]).arrayBuffer());
-    const digest = btoa(String.fromCharCode(...new Uint8Array(await crypto.subtle.digest("SHA-256", bytes))));
+    // A copy, which nobody changes while it is sent.
+    const bytes = new Uint8Array(await new Blob([content as BlobPart]).arrayBuffer());
+    const digest = btoa(String.fromCharCode(...new Uint8Array(await (await webCrypto()).subtle.digest("SHA-256", bytes))));
     const headers = { "Content-Type": mediaType, "Content-Digest": `sha-256=:${digest}:` };
-    return this.client.call("POST", "/files", { ...options, content: bytes, query: { name }, headers, key: idempotencyKey ?? newKey() });
+    return this.client.call("POST", "/files", { ...options, content: bytes, query: { name }, headers, key: await keyFor(idempotencyKey) });
   }
 
   /** What is known of a file. */
   read(fileId: string, options: CallOptions = {}): Promise<File> {
-    return this.client.call("GET", `/files/${fileId}`, options);
+    return this.client.call("GET", `/files/${segment(fileId)}`, options);
   }
 
   /** Deletes a file that no run has. */
   delete(fileId: string, options: CallOptions = {}): Promise<void> {
-    return this.client.call("DELETE", `/files/${fileId}`, options);
+    return this.client.call("DELETE", `/files/${segment(fileId)}`, options);
   }
 
   /** The files of this subject, newest first. */

@@ -4,6 +4,9 @@ import type { Run } from "./records.js";
 
 /** Anything that this package throws by itself. */
 export class DeskgateError extends Error {
+  /** The run that was waited for when it happened, if it was accepted by then. */
+  runId?: string;
+
   constructor(message: string, options?: ErrorOptions) {
     super(message, options);
     this.name = new.target.name;
@@ -11,8 +14,17 @@ export class DeskgateError extends Error {
 }
 
 /** The gateway was asked as often as makes sense, and gave no answer. The request may have arrived: send it again under the same
- * Idempotency-Key. */
-export class NoAnswerError extends DeskgateError {}
+ * `idempotencyKey`. */
+export class NoAnswerError extends DeskgateError {
+  constructor(
+    message: string,
+    /** The key of the request, if it was to create something. */
+    readonly idempotencyKey?: string,
+    options?: ErrorOptions,
+  ) {
+    super(message, options);
+  }
+}
 
 /** A stream broke again and again without a new event. The run goes on; follow it again later, behind `last`. */
 export class StreamBrokenError extends DeskgateError {
@@ -25,6 +37,7 @@ export class StreamBrokenError extends DeskgateError {
 export class WaitTimeoutError extends DeskgateError {
   constructor(readonly run: Run) {
     super(`${run.run_id} has not ended: it is ${run.state}`);
+    this.runId = run.run_id;
   }
 }
 
@@ -51,6 +64,8 @@ export class ProblemError extends DeskgateError {
     readonly problem: Problem,
     /** The status of the answer. */
     readonly status: number,
+    /** The key of the request, if it was to create something: what may succeed later is sent again under it. */
+    readonly idempotencyKey?: string,
   ) {
     super(`${problem.code}: ${problem.detail}`);
     this.code = problem.code;

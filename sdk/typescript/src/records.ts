@@ -12,14 +12,15 @@ export type Delivery = Schemas["Delivery"];
 export type File = Schemas["File"];
 export type OnBusy = Schemas["OnBusy"];
 export type Run = Schemas["Run"];
-export type RunEvent = Schemas["RunEvent"];
+/** A stored event of a run. */
+export type RunEvent = Omit<Schemas["RunEvent"], "data"> & { data: { [member: string]: unknown } };
 export type Service = Schemas["Service"];
 
 /** An event that is not stored: it shows the present state, and has no number. */
 export interface PassingEvent {
   run_id: string;
-  /** Such as `message.delta`, a piece of a message, or `run.snapshot`, the run as it is. */
-  type: string;
+  /** `message.delta` is a piece of a message, `run.snapshot` the run as it is; others say how it stands. */
+  type: "message.delta" | "run.snapshot" | "run.waiting_for_device" | "stream.closing";
   data: { [member: string]: unknown };
   sequence?: undefined;
 }

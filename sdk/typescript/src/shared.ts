@@ -1,6 +1,6 @@
 /** When to try again, and how events are read. */
 
-import { NoAnswerError, type Problem, ProblemError } from "./errors.js";
+import { DeskgateError, NoAnswerError, type Problem, ProblemError } from "./errors.js";
 
 /** How often one request is sent. */
 export const MAX_TRIES = 5;
@@ -34,19 +34,37 @@ export const sleep = (ms: number, signal?: AbortSignal): Promise<void> =>
     signal?.addEventListener("abort", aborted, { once: true });
   });
 
-async function problemOf(answer: Response): Promise<ProblemError> {
-  const document: unknown = await answer.json().catch(() => undefined);
-  if (typeof document === "object" && document !== null && "code" in document) return new ProblemError(document as Problem, answer.status);
-  const detail = `the answer has the status ${answer.status} and is not the gateway's own`;
-  const retryable = AGAIN.has(answer.status);
-  return new ProblemError({ code: "no_problem_document", status: answer.status, detail, retryable }, answer.status);
+function problemOf(answer: Response, text: string, key: string | undefined): ProblemError {
+  let document: unknown;
+  try {
+    document = JSON.parse(text);
+  } catch {
+    document = undefined;
+  }
+  if (typeof document === "object" && document !== null && "code" in document) return new ProblemError(document as Problem, answer.status, key);
+  const to = answer.headers.get("location");
+  const detail =
+    answer.type === "opaqueredirect" || (answer.status >= 300 && answer.status < 400)
+      ? `the gateway is elsewhere${to ? `: ${to}` : ""}; give that address`
+      : `the answer has the status ${answer.status} and is not the gateway's own`;
+  return new ProblemError({ code: "no_problem_document", status: answer.status, detail, retryable: AGAIN.has(answer.status) }, answer.status, key);
+}
+
+/** How a request is sent. */
+export interface Sending {
+  signal?: AbortSignal | undefined;
+  /** For one try, with its answer. */
+  timeoutMs?: number;
+  pause?: typeof pauseMs;
+  /** The key of a request that creates something. */
+  key?: string | undefined;
 }
 
 /** Sends a request up to five times where that helps, and gives the answer that counts to `read`, whose failure to read it counts as none. */
 export async function send<T>(
   attempt: (signal: AbortSignal) => Promise<Response>,
   read: (answer: Response) => Promise<T>,
-  { signal, timeoutMs = TIMEOUT_MS, pause = pauseMs }: { signal?: AbortSignal | undefined; timeoutMs?: number; pause?: typeof pauseMs } = {},
+  { signal, timeoutMs = TIMEOUT_MS, pause = pauseMs, key }: Sending = {},
 ): Promise<T> {
   let failed: unknown;
   for (let tries = 0; tries < MAX_TRIES; tries += 1) {
@@ -56,22 +74,23 @@ export async function send<T>(
     const aborted = () => giveUp.abort(signal?.reason);
     signal?.addEventListener("abort", aborted, { once: true });
     let answer: Response | undefined;
+    let text = "";
     try {
       answer = await attempt(giveUp.signal);
       if (answer.ok) return await read(answer);
+      text = await answer.text();
     } catch (error) {
       signal?.throwIfAborted();
-      if (error instanceof ProblemError) throw error;
+      if (error instanceof DeskgateError) throw error;
       [failed, answer] = [error, undefined];
     } finally {
       clearTimeout(timer);
       signal?.removeEventListener("abort", aborted);
     }
-    if (answer && (!AGAIN.has(answer.status) || tries + 1 === MAX_TRIES)) throw await problemOf(answer);
-    await answer?.body?.cancel().catch(() => undefined);
+    if (answer && (!AGAIN.has(answer.status) || tries + 1 === MAX_TRIES)) throw problemOf(answer, text, key);
     if (tries + 1 < MAX_TRIES) await sleep(pause(tries, answer), signal);
   }
-  throw new NoAnswerError(`no answer after ${MAX_TRIES} tries: ${String(failed)}`, { cause: failed });
+  throw new NoAnswerError(`no answer after ${MAX_TRIES} tries: ${String(failed)}`, key, { cause: failed });
 }
 
 /** The events of a stream (HTML standard, section 9.2.6). Ends, or throws, when the stream does. */
@@ -85,7 +104,7 @@ export async function* events(body: ReadableStream<Uint8Array>): AsyncGenerator<
       const timer = setTimeout(() => void reader.cancel().catch(() => undefined), TIMEOUT_MS);
       const { done, value } = await reader.read().finally(() => clearTimeout(timer));
       if (done) return;
-      const lines = (text + decoder.decode(value, { stream: true })).split(/\r\n|\n|\r/);
+      const lines = (text + decoder.decode(value, { stream: true })).split(/\r\n|\n|\r(?!$)/);
       text = lines.pop() ?? "";
       for (const line of lines) {
         if (line === "") {

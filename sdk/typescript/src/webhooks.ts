@@ -1,12 +1,10 @@
 /** Verifies callbacks of Deskgate (Standard Webhooks). */
 
-import { crypto } from "./crypto.js";
+import { fromBase64, webCrypto } from "./crypto.js";
 import { VerificationError } from "./errors.js";
 
 /** How old a callback may be, in seconds. */
 export const TOLERANCE_SECONDS = 300;
-
-const fromBase64 = (text: string): Uint8Array<ArrayBuffer> => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 
 /**
  * The event of a callback, if it is genuine. `body` is what came, before anything parses it; `secret` begins with `whsec_`. Remember the header
@@ -32,9 +30,11 @@ export async function verify(
   const signed = new Uint8Array(head.length + content.length);
   signed.set(head);
   signed.set(content, head.length);
+  const crypto = await webCrypto();
   let key: CryptoKey;
   try {
     const bytes = fromBase64(secret.replace(/^whsec_/, ""));
+    if (bytes.length === 0) throw new Error("it is empty");
     key = await crypto.subtle.importKey("raw", bytes, { name: "HMAC", hash: "SHA-256" }, false, ["verify"]);
   } catch {
     throw new VerificationError("the secret is none: it begins with whsec_");

@@ -45,7 +45,7 @@ test("a key of one's own is one run, and other work under it is refused", async 
 });
 
 test("every event comes once and in order, and can be resumed behind each", async () => {
-  const run = await client.runs.submit(services.answers, "events");
+  const run = await client.runs.submit(services.answers, "events \u2028 \u0085");
   const seen = (await all(client.runs.follow(run.run_id))).filter(({ sequence }) => sequence !== undefined);
   assert.deepEqual(seen.map(({ sequence }) => sequence), upTo(seen.length));
   assert.deepEqual([seen[0].type, seen.at(-1).type], ["run.accepted", "run.succeeded"]);
@@ -56,6 +56,12 @@ test("every event comes once and in order, and can be resumed behind each", asyn
 
 test("a run that does not succeed is an error with its effects", async () => {
   const run = await client.runs.submit(services.slow, "wait");
+  const began = Date.now();
+  await assert.rejects(client.runs.ask(services.slow, "wait", { timeoutS: 2 }), (late) => {
+    assert.ok(late instanceof WaitTimeoutError && Date.now() - began < 3_500);
+    void client.runs.stop(late.runId);
+    return true;
+  });
   await assert.rejects(client.runs.wait(run.run_id, { timeoutS: 0.5 }), WaitTimeoutError);
   assert.equal((await client.runs.stop(run.run_id, { reason: "no longer needed" })).kind, "run.stop");
   assert.equal((await client.runs.wait(run.run_id, { timeoutS: 60 })).state, "cancelled");
@@ -120,11 +126,25 @@ test("refusals say what is wrong and where, and an aborted call ends", async () 
   await client.runs.stop(run.run_id);
 });
 
+test("what cannot be sent is told at once, and no secret with it", async () => {
+  for (const wrong of ["../../x", "run_1/content", "run_1?x=1", ""]) {
+    await assert.rejects(async () => client.runs.read(wrong), /no identifier/);
+  }
+  for (const settings of [{ key: "dgk_canary\n" }, { baseUrl: "/deskgate" }, { subject: "größe" }]) {
+    assert.throws(() => new Deskgate(settings), (error) => error instanceof DeskgateError && !error.message.includes("canary"));
+  }
+  assert.throws(() => client.forSubject(""), DeskgateError);
+  const elsewhere = new Deskgate({ fetch: async () => new Response(null, { status: 301, headers: { location: "https://other.example/" } }) });
+  await assert.rejects(elsewhere.conversations.open("ep_1", "x"), /elsewhere: https:\/\/other/);
+});
+
 test("a gateway that is not there is told after five tries", async () => {
   const pauses = [];
   const pauseMs = (tries) => (pauses.push(tries), 0);
   await assert.rejects(new Deskgate({ baseUrl: "http://127.0.0.1:9", pauseMs }).services.list(), NoAnswerError);
   assert.deepEqual(pauses, [0, 1, 2, 3]);
+  const submission = new Deskgate({ baseUrl: "http://127.0.0.1:9", pauseMs }).runs.submit("ep_1", "x", { idempotencyKey: "kept" });
+  await assert.rejects(submission, { idempotencyKey: "kept" });
 });
 
 test("work behind a line that cuts answers is done once", async () => {
@@ -151,11 +171,20 @@ test("a stream over a line that cuts loses and repeats nothing", async () => {
 });
 
 test("a receipt shows what the desktop said", async () => {
-  const run = await client.runs.ask(services.answers, { text: "signed", amount: 0.1, "größe": [1, 2.5, null] });
-  const said = await receipts.verify(run, process.env.DEVICE_FINGERPRINT);
+  const run = await client.runs.ask(services.answers, { text: "signed", amount: 0.1, "größe": [1, 2.5, null], 10: 1, 9: 2 });
+  const own = process.env.DEVICE_FINGERPRINT;
+  const said = await receipts.verify(run, own, { input: run.input });
   assert.deepEqual([said.state, said.effects], ["succeeded", "none"]);
   const forged = { ...run, result: { ...run.result, text: "Pay at once." } };
-  for (const [record, fingerprint] of [[forged, process.env.DEVICE_FINGERPRINT], [run, "SHA256:other"], [{ state: "failed" }, "x"]]) {
+  const [moved, asked] = [{ ...run, conversation_id: "conv_1" }, { ...run, input: { text: "other" } }];
+  for (const [record, fingerprint] of [[forged, own], [moved, own], [asked, own], [run, "SHA256:other"], [{ state: "failed" }, "x"]]) {
     await assert.rejects(receipts.verify(record, fingerprint), VerificationError);
   }
+  await assert.rejects(receipts.verify(run, own, { input: { text: "other" } }), /input/);
+  const file = await client.files.upload("x", "x.txt");
+  const sent = { text: "with a file", files: [{ file_id: file.file_id }] };
+  const given = await client.runs.ask(services.files, sent);
+  await receipts.verify(given, own, { input: sent });
+  await client.runs.deleteContent(given.run_id);
+  await receipts.verify(await client.runs.read(given.run_id), own);
 });

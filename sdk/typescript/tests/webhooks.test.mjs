@@ -26,6 +26,8 @@ test("any other is refused", async () => {
     [headers, body, secret, 1614265029],
     [{ ...headers, "Webhook-Timestamp": "now" }, body, secret, 1614265330],
     [{ ...headers, "Webhook-Signature": "v1,no base64 v2,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=" }, body, secret, 1614265330],
+    [headers, body, "", 1614265330],
+    [headers, body, "whsec_", 1614265330],
     [{}, body, secret, 1614265330],
   ]) {
     await assert.rejects(verify(given, content, key, { now }), { name: "VerificationError" });

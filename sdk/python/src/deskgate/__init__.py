@@ -15,11 +15,12 @@ from .errors import (
     RunError,
     StreamBrokenError,
     VerificationError,
+    WaitTimeoutError,
 )
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AsyncDeskgate", "ConfigurationError", "Deskgate", "DeskgateError", "NoAnswerError", "ProblemError", "RunError", "StreamBrokenError",
-    "VerificationError", "types", "webhooks",
+    "VerificationError", "WaitTimeoutError", "types", "webhooks",
 ]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import random
+import re
+import time
 import uuid
-from typing import Any, Iterator, Mapping, Optional, Union
+from typing import Any, Mapping, Optional, Union
 
 import httpx
 
@@ -32,12 +35,37 @@ FINAL_EVENTS = frozenset({"run.succeeded", "run.failed", "run.cancelled", "run.e
 Input = Union[str, Mapping[str, Any]]
 
 
+NO_ANSWERS = (httpx.TransportError, httpx.DecodingError)
+"""What happens to a request that gets no answer."""
+
+
 def setting(value: Optional[str], variable: str, what: str) -> str:
     """A setting that is given, or stands in the environment."""
-    found = value or os.environ.get(variable)
+    found = os.environ.get(variable) if value is None else value
     if not found:
         raise ConfigurationError(f"{what} is missing: give it, or set {variable}")
     return found
+
+
+def address(url: str) -> str:
+    """A gateway's address."""
+    if not re.match(r"https?://[^/]", url):
+        raise ConfigurationError("the gateway's address begins with https://, or with http:// on this computer")
+    return url.rstrip("/")
+
+
+def in_header(value: str, what: str) -> str:
+    """A value that can stand in a header. It is not repeated: it may be a secret."""
+    if not re.fullmatch(r"[!-~]+", value):
+        raise ConfigurationError(f"{what} has characters that it cannot have, such as a space or the end of a line")
+    return value
+
+
+def segment(identifier: str) -> str:
+    """An identifier as a part of a path. Others could lead to another call."""
+    if not isinstance(identifier, str) or not re.fullmatch(r"[A-Za-z0-9_-]{1,128}", identifier):
+        raise DeskgateError("that is no identifier of this API")
+    return identifier
 
 
 def pause(tries: int, answer: Optional[httpx.Response]) -> float:
@@ -46,6 +74,21 @@ def pause(tries: int, answer: Optional[httpx.Response]) -> float:
     after = answer.headers.get("retry-after", "") if answer is not None else ""
     seconds = float(after) if after.isdigit() else float(2**tries)
     return seconds + random.random()
+
+
+def read_json(answer: httpx.Response) -> Any:
+    """The JSON of an answer; `None` if it has no body. What is none counts as no answer."""
+    if not answer.content:
+        return None
+    try:
+        return answer.json()
+    except ValueError as error:
+        raise httpx.DecodingError(f"the answer is no JSON: {error}") from error
+
+
+def remaining(ends_at: Optional[float]) -> float:
+    """Seconds until a moment."""
+    return WAIT_SECONDS if ends_at is None else max(0.0, ends_at - time.monotonic())
 
 
 def new_key() -> str:
@@ -72,7 +115,7 @@ def body_of_input(
     return {"input": given, **{name: value for name, value in optional.items() if value is not None}}
 
 
-def problem_of(answer: httpx.Response) -> ProblemError:
+def problem_of(answer: httpx.Response, key: Optional[str] = None) -> ProblemError:
     """The error that an answer says. The body must have been read."""
     try:
         document = answer.json()
@@ -85,11 +128,11 @@ def problem_of(answer: httpx.Response) -> ProblemError:
             "detail": f"the answer has the status {answer.status_code} and is not the gateway's own",
             "retryable": answer.status_code in AGAIN,
         }
-    return ProblemError(document, answer.status_code)
+    return ProblemError(document, answer.status_code, key)
 
 
-def no_answer(error: Exception) -> NoAnswerError:
-    return NoAnswerError(f"no answer after {MAX_TRIES} tries: {error or type(error).__name__}")
+def no_answer(error: Optional[Exception], key: Optional[str] = None) -> NoAnswerError:
+    return NoAnswerError(f"no answer after {MAX_TRIES} tries: {error or type(error).__name__}", key)
 
 
 def params(**values: Any) -> dict[str, Any]:
@@ -97,12 +140,26 @@ def params(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
+def of_run(error: DeskgateError, run_id: str) -> DeskgateError:
+    """An error that came while a run was waited for."""
+    error.run_id = run_id
+    return error
+
+
 class EventReader:
-    """Reads server-sent events line by line (HTML standard, section 9.2.6)."""
+    """Reads server-sent events (HTML standard, section 9.2.6). Lines end as it says, and not where Python ends them."""
 
     def __init__(self) -> None:
+        self._text = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
         self._kind = ""
         self._data: list[str] = []
+
+    def read(self, piece: bytes) -> list[dict[str, Any]]:
+        """The events that are complete with this piece of the stream."""
+        lines = re.split("\r\n|\n|\r(?!$)", self._text + self._decoder.decode(piece))
+        self._text = lines.pop()
+        return [event for line in lines for event in [self.line(line)] if event is not None]
 
     def line(self, line: str) -> Optional[dict[str, Any]]:
         """An event, once its last line is read."""
@@ -124,7 +181,3 @@ class EventReader:
         elif name == "event":
             self._kind = value
         return None
-
-
-def chunks(data: bytes, size: int = 1 << 20) -> Iterator[bytes]:
-    return (data[at : at + size] for at in range(0, len(data), size))

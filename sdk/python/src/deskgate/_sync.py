@@ -11,7 +11,7 @@ import hashlib
 import os
 import time as clock
 from contextlib import contextmanager
-from typing import Any, Iterator, BinaryIO, List, Mapping, Optional, Union, cast
+from typing import Any, Generator, Iterator, BinaryIO, List, Mapping, Optional, Union, cast
 
 import httpx
 
@@ -19,20 +19,27 @@ from ._shared import (
     AGAIN,
     FINAL_EVENTS,
     MAX_TRIES,
+    NO_ANSWERS,
     STEADY_SECONDS,
     TIMEOUT,
     WAIT_SECONDS,
     EventReader,
     Input,
+    address,
     body_of_input,
+    in_header,
     new_key,
     no_answer,
+    of_run,
     params,
     pause,
     problem_of,
+    read_json,
+    remaining,
+    segment,
     setting,
 )
-from .errors import RunError, StreamBrokenError
+from .errors import ConfigurationError, DeskgateError, RunError, StreamBrokenError, WaitTimeoutError
 from .types import (
     Artifact,
     Capabilities,
@@ -44,8 +51,6 @@ from .types import (
     Run,
     Service,
 )
-
-_BREAKS = (httpx.TransportError, httpx.StreamError)
 
 
 class Deskgate:
@@ -66,9 +71,10 @@ class Deskgate:
         subject: Optional[str] = None,
         http: Optional[httpx.Client] = None,
     ) -> None:
-        self._base_url = setting(base_url, "DESKGATE_URL", "the gateway's address").rstrip("/")
-        self._key = setting(key, "DESKGATE_KEY", "the application key")
-        self._subject = subject or os.environ.get("DESKGATE_SUBJECT")
+        self._base_url = address(setting(base_url, "DESKGATE_URL", "the gateway's address"))
+        self._key = in_header(setting(key, "DESKGATE_KEY", "the application key"), "the application key")
+        named = os.environ.get("DESKGATE_SUBJECT") or None if subject is None else subject
+        self._subject = None if named is None else in_header(named, "the subject")
         self._owns_http = http is None
         self._http = http or httpx.Client(timeout=TIMEOUT)
         self.services = Services(self)
@@ -98,7 +104,7 @@ class Deskgate:
 
     def operation(self, operation_id: str) -> ControlOperation:
         """A stop or a reset as it is now."""
-        return cast(ControlOperation, self._call("GET", f"/control-operations/{operation_id}"))
+        return cast(ControlOperation, self._call("GET", f"/control-operations/{segment(operation_id)}"))
 
     def _headers(self, more: Optional[Mapping[str, str]] = None) -> dict[str, str]:
         headers = {"Authorization": f"Bearer {self._key}", "User-Agent": "deskgate-python/0.1.0"}
@@ -133,22 +139,26 @@ class Deskgate:
                     params=query,
                     headers=named,
                     timeout=TIMEOUT,
+                    follow_redirects=False,
                 )
-            except httpx.TransportError as error:
-                failed = error
-            if answer is not None and answer.is_success:
-                return answer.json() if answer.content else None
+                if answer.is_success:
+                    return read_json(answer)
+            except (httpx.UnsupportedProtocol, httpx.LocalProtocolError) as error:
+                # It is no matter of the line. What it says may repeat a header.
+                raise ConfigurationError(f"the request cannot be sent: {type(error).__name__}") from None
+            except NO_ANSWERS as error:
+                failed, answer = error, None
             if answer is not None and (answer.status_code not in AGAIN or tries + 1 == MAX_TRIES):
-                raise problem_of(answer)
+                raise problem_of(answer, key)
             if tries + 1 < MAX_TRIES:
                 time.sleep(pause(tries, answer))
-        raise no_answer(failed or Exception()) from failed
+        raise no_answer(failed, key) from failed
 
     def _pages(self, path: str, query: Mapping[str, Any]) -> Iterator[Any]:
         """The records of a list, page by page, newest first."""
         cursor: Optional[str] = None
         while True:
-            page = self._call("GET", path, query={**query, **params(cursor=cursor)})
+            page = self._call("GET", path, query=params(**query, cursor=cursor))
             for record in page["data"]:
                 yield record
             cursor = page.get("next_cursor")
@@ -201,39 +211,45 @@ class Runs:
             queue_ttl_s=queue_ttl_s,
             max_duration_s=max_duration_s,
         )
-        path, key = f"/agent-endpoints/{service_id}/runs", idempotency_key or new_key()
+        path, key = f"/agent-endpoints/{segment(service_id)}/runs", idempotency_key or new_key()
         return cast(Run, self._client._call("POST", path, body=body, query=params(wait=wait or None), key=key))
 
     def ask(self, service_id: str, input: Input, *, timeout: Optional[float] = None, **submission: Any) -> Run:
-        """Submits work, waits for its end, and returns the run if it succeeded. Takes what `submit` takes.
+        """Submits work, waits for its end, and returns the run if it succeeded. Takes what `submit` takes, but for `wait`.
 
-        Raises `RunError` if it did not succeed, and `TimeoutError` if it has not ended in `timeout` seconds; then it goes on.
+        Raises `RunError` if it did not succeed, and `WaitTimeoutError` if it has not ended in `timeout` seconds; then it goes on. Errors that come
+        after it was accepted have its `run_id`.
         """
-        wait = WAIT_SECONDS if timeout is None else max(0, min(WAIT_SECONDS, int(timeout)))
-        run = self.submit(service_id, input, wait=wait, **submission)
-        return succeeded(self.wait(run["run_id"], timeout=timeout) if run["phase"] != "final" else run)
+        ends_at = None if timeout is None else clock.monotonic() + timeout
+        run = self.submit(service_id, input, wait=min(WAIT_SECONDS, int(remaining(ends_at))), **submission)
+        try:
+            if run["phase"] != "final":
+                run = self.wait(run["run_id"], timeout=None if timeout is None else remaining(ends_at))
+        except DeskgateError as error:
+            raise of_run(error, run["run_id"]) from error.__cause__
+        return succeeded(run)
 
     def read(self, run_id: str, *, wait: int = 0) -> Run:
         """A run as it is now. `wait`: seconds to wait for a change, up to 60."""
-        return cast(Run, self._client._call("GET", f"/runs/{run_id}", query=params(wait=wait or None)))
+        return cast(Run, self._client._call("GET", f"/runs/{segment(run_id)}", query=params(wait=wait or None)))
 
     def wait(self, run_id: str, *, timeout: Optional[float] = None) -> Run:
         """A run once it has ended, however it ended.
 
-        Raises `TimeoutError` if it has not ended in `timeout` seconds; then it goes on.
+        Raises `WaitTimeoutError`, a `TimeoutError`, if it has not ended in `timeout` seconds; then it goes on.
         """
         ends_at = None if timeout is None else clock.monotonic() + timeout
         while True:
-            left = WAIT_SECONDS if ends_at is None else ends_at - clock.monotonic()
-            run = self.read(run_id, wait=max(0, min(WAIT_SECONDS, int(left))))
+            left = remaining(ends_at)
+            run = self.read(run_id, wait=min(WAIT_SECONDS, int(left)))
             if run["phase"] == "final":
                 return run
             if ends_at is not None and clock.monotonic() >= ends_at:
-                raise TimeoutError(f"{run_id} has not ended: it is {run['state']}")
+                raise WaitTimeoutError(run)
             if left < 1:
-                time.sleep(max(0.0, left))
+                time.sleep(remaining(ends_at) if left > 0 else 0.01)
 
-    def follow(self, run_id: str, *, after: int = 0) -> Iterator[dict[str, Any]]:
+    def follow(self, run_id: str, *, after: int = 0) -> Generator[dict[str, Any], None]:
         """What happens in a run, until it has ended: every stored event once and in order, behind the event `after`, although the connection
         breaks. Between them come events that are not stored and have no `sequence`, as the pieces of a message (`message.delta`).
 
@@ -242,20 +258,18 @@ class Runs:
         last, breaks = after, 0
         while breaks < MAX_TRIES:
             reader, began = EventReader(), clock.monotonic()
-            with self._stream(run_id, last) as lines:
-                if lines is None:
+            with self._stream(run_id, last) as pieces:
+                if pieces is None:
                     return
                 try:
-                    for line in lines:
-                        event = reader.line(line)
-                        if event is None:
-                            continue
-                        if "sequence" in event:
-                            last, breaks = event["sequence"], 0
-                        yield event
-                        if event["type"] in FINAL_EVENTS:
-                            return
-                except _BREAKS:
+                    for piece in pieces:
+                        for event in reader.read(piece):
+                            if "sequence" in event:
+                                last, breaks = event["sequence"], 0
+                            yield event
+                            if event["type"] in FINAL_EVENTS:
+                                return
+                except NO_ANSWERS:
                     pass
             # A stream that lasted is no sign of a gateway that is gone.
             breaks = 0 if clock.monotonic() - began > STEADY_SECONDS else breaks + 1
@@ -263,23 +277,23 @@ class Runs:
         raise StreamBrokenError(last)
 
     @contextmanager
-    def _stream(self, run_id: str, after: int) -> Iterator[Optional[Iterator[str]]]:
-        """The lines of a stream; `None` if there is nothing behind its last event."""
+    def _stream(self, run_id: str, after: int) -> Iterator[Optional[Iterator[bytes]]]:
+        """The bytes of a stream; `None` if there is nothing behind its last event."""
         client = self._client
         headers = client._headers({"Accept": "text/event-stream", "Last-Event-ID": str(after)})
-        url, failed = f"{client._base_url}/api/v1/runs/{run_id}/events", None
+        url, failed = f"{client._base_url}/api/v1/runs/{segment(run_id)}/events", None
         for tries in range(MAX_TRIES):
             answer = None
             try:
                 request = client._http.build_request("GET", url, headers=headers, timeout=TIMEOUT)
-                answer = client._http.send(request, stream=True)
+                answer = client._http.send(request, stream=True, follow_redirects=False)
                 if not answer.is_success:
                     answer.read()
-            except httpx.TransportError as error:
-                failed = error
+            except NO_ANSWERS as error:
+                failed, answer = error, None
             if answer is not None and answer.is_success:
                 try:
-                    yield None if answer.status_code == 204 else answer.iter_lines()
+                    yield None if answer.status_code == 204 else answer.iter_bytes()
                 finally:
                     answer.close()
                 return
@@ -287,11 +301,11 @@ class Runs:
                 raise problem_of(answer)
             if tries + 1 < MAX_TRIES:
                 time.sleep(pause(tries, answer))
-        raise no_answer(failed or Exception()) from failed
+        raise no_answer(failed) from failed
 
     def stop(self, run_id: str, *, reason: Optional[str] = None, idempotency_key: Optional[str] = None) -> ControlOperation:
         """Asks for a run to be stopped. The device confirms it: wait for the run to see what became of it."""
-        path, key = f"/runs/{run_id}/stop", idempotency_key or new_key()
+        path, key = f"/runs/{segment(run_id)}/stop", idempotency_key or new_key()
         return cast(ControlOperation, self._client._call("POST", path, body=params(reason=reason), key=key))
 
     def list(self, **filters: Any) -> Iterator[Run]:
@@ -300,41 +314,52 @@ class Runs:
 
     def delete_content(self, run_id: str) -> None:
         """Deletes the input and the result of a run that has ended, for good."""
-        self._client._call("DELETE", f"/runs/{run_id}/content")
+        self._client._call("DELETE", f"/runs/{segment(run_id)}/content")
 
-    def download(self, run_id: str, artifact: Union[str, Artifact], to: BinaryIO) -> int:
-        """Writes a file that a run handed out, and returns its size. A connection that breaks is taken up behind the last byte."""
-        client = self._client
-        artifact_id = artifact if isinstance(artifact, str) else artifact["artifact_id"]
-        url, done, failed = f"{client._base_url}/api/v1/runs/{run_id}/artifacts/{artifact_id}", 0, None
-        etag: Optional[str] = None
+    def download(self, run_id: str, artifact: Artifact, to: BinaryIO) -> int:
+        """Writes a file that a run handed out, and returns its size. A connection that breaks is taken up behind the last byte; `to` must be able
+        to go back, as a file can.
+
+        Raises `DeskgateError` if the bytes are others than the run's record says.
+        """
+        client, size = self._client, artifact["size"]
+        url = f"{client._base_url}/api/v1/runs/{segment(run_id)}/artifacts/{segment(artifact['artifact_id'])}"
+        digest, done, etag, start = hashlib.sha256(), 0, "", to.tell()
+        failed: Optional[Exception] = None
         for tries in range(MAX_TRIES):
-            headers = client._headers({"Range": f"bytes={done}-", "If-Range": etag} if done and etag else None)
+            behind = {"Range": f"bytes={done}-", "If-Range": etag} if done and etag else {}
+            # Bytes that a proxy recodes cannot be counted.
+            headers = client._headers({"Accept-Encoding": "identity", **behind})
             answer, is_broken = None, False
             try:
                 request = client._http.build_request("GET", url, headers=headers, timeout=TIMEOUT)
-                answer = client._http.send(request, stream=True)
+                answer = client._http.send(request, stream=True, follow_redirects=False)
                 if answer.is_success:
                     if answer.status_code == 200 and done:
-                        to.seek(to.tell() - done)
+                        to.seek(start)
                         to.truncate()
-                        done = 0
-                    etag = answer.headers.get("etag")
+                        digest, done = hashlib.sha256(), 0
+                    etag = answer.headers.get("etag", "")
                     for piece in answer.iter_bytes():
                         to.write(piece)
+                        digest.update(piece)
                         done += len(piece)
-                    return done
-                answer.read()
-            except _BREAKS as error:
+                else:
+                    answer.read()
+            except NO_ANSWERS as error:
                 failed, is_broken = error, True
             finally:
                 if answer is not None:
                     answer.close()
+            if done == size:
+                if digest.hexdigest() != artifact["sha256"]:
+                    raise DeskgateError(f"the bytes of {artifact['artifact_id']} are others than its record says")
+                return done
             if answer is not None and not is_broken and (answer.status_code not in AGAIN or tries + 1 == MAX_TRIES):
                 raise problem_of(answer)
             if tries + 1 < MAX_TRIES:
                 time.sleep(pause(tries, answer))
-        raise no_answer(failed or Exception()) from failed
+        raise no_answer(failed) from failed
 
 
 class Conversations:
@@ -351,7 +376,7 @@ class Conversations:
 
     def read(self, conversation_id: str) -> Conversation:
         """A conversation as it is now."""
-        return cast(Conversation, self._client._call("GET", f"/conversations/{conversation_id}"))
+        return cast(Conversation, self._client._call("GET", f"/conversations/{segment(conversation_id)}"))
 
     def say(
         self,
@@ -380,7 +405,7 @@ class Conversations:
             max_duration_s=max_duration_s,
         )
         body.update(expected_generation=conversation["generation"], on_busy=on_busy)
-        path, key = f"/conversations/{conversation['conversation_id']}/messages", idempotency_key or new_key()
+        path, key = f"/conversations/{segment(conversation['conversation_id'])}/messages", idempotency_key or new_key()
         return cast(Run, self._client._call("POST", path, body=body, query=params(wait=wait or None), key=key))
 
     def list(self, **filters: Any) -> Iterator[Conversation]:
@@ -389,11 +414,11 @@ class Conversations:
 
     def messages(self, conversation_id: str, **filters: Any) -> Iterator[Run]:
         """What was said, and what came of it: the runs of a conversation, newest first."""
-        return self._client._pages(f"/conversations/{conversation_id}/messages", filters)
+        return self._client._pages(f"/conversations/{segment(conversation_id)}/messages", filters)
 
     def reset(self, conversation: Conversation, *, idempotency_key: Optional[str] = None) -> ControlOperation:
         """Begins a conversation anew: what was said before is forgotten."""
-        path, key = f"/conversations/{conversation['conversation_id']}/reset", idempotency_key or new_key()
+        path, key = f"/conversations/{segment(conversation['conversation_id'])}/reset", idempotency_key or new_key()
         body = {"expected_generation": conversation["generation"]}
         return cast(ControlOperation, self._client._call("POST", path, body=body, key=key))
 
@@ -422,11 +447,11 @@ class Files:
 
     def read(self, file_id: str) -> File:
         """What is known of a file."""
-        return cast(File, self._client._call("GET", f"/files/{file_id}"))
+        return cast(File, self._client._call("GET", f"/files/{segment(file_id)}"))
 
     def delete(self, file_id: str) -> None:
         """Deletes a file that no run has."""
-        self._client._call("DELETE", f"/files/{file_id}")
+        self._client._call("DELETE", f"/files/{segment(file_id)}")
 
     def list(self) -> Iterator[File]:
         """The files of this subject, newest first."""

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 class DeskgateError(Exception):
     """Anything that this package raises by itself."""
 
+    run_id: str | None = None
+    """The run that was waited for when it happened, if it was accepted by then."""
+
 
 class ConfigurationError(DeskgateError):
     """The client lacks its address, its key or its subject."""
@@ -18,7 +21,22 @@ class ConfigurationError(DeskgateError):
 
 class NoAnswerError(DeskgateError):
     """The gateway was asked as often as makes sense, and gave no answer. The request may have arrived: send it again under the same
-    Idempotency-Key."""
+    `idempotency_key`."""
+
+    def __init__(self, message: str, idempotency_key: str | None = None) -> None:
+        super().__init__(message)
+        self.idempotency_key = idempotency_key
+        """The key of the request, if it was to create something."""
+
+
+class WaitTimeoutError(DeskgateError, TimeoutError):
+    """A run has not ended in the time that was given. It goes on."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(f"{run['run_id']} has not ended: it is {run['state']}")
+        self.run = run
+        """Its record as it was read last."""
+        self.run_id = run["run_id"]
 
 
 class StreamBrokenError(DeskgateError):
@@ -32,8 +50,10 @@ class StreamBrokenError(DeskgateError):
 class ProblemError(DeskgateError):
     """A refusal of the gateway: a problem document (RFC 9457). Branch on `code`."""
 
-    def __init__(self, problem: Mapping[str, Any], status: int) -> None:
+    def __init__(self, problem: Mapping[str, Any], status: int, idempotency_key: str | None = None) -> None:
         super().__init__(f"{problem['code']}: {problem.get('detail', '')}")
+        self.idempotency_key = idempotency_key
+        """The key of the request, if it was to create something: what may succeed later is sent again under it."""
         self.problem = dict(problem)
         """The whole document, with the members that belong to its code."""
         self.status = status

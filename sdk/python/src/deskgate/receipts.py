@@ -23,7 +23,10 @@ def _bytes(text: str) -> bytes:
 
 
 def _sha256(value: Any) -> str:
-    return hashlib.sha256(rfc8785.dumps(value)).hexdigest()
+    try:
+        return hashlib.sha256(rfc8785.dumps(value)).hexdigest()
+    except rfc8785.CanonicalizationError as error:
+        raise VerificationError(f"the record cannot be verified: {error}") from None
 
 
 def fingerprint(public_key: bytes) -> str:
@@ -37,6 +40,8 @@ def verify(run: Mapping[str, Any], device_fingerprint: str, *, input: Optional[M
 
     `device_fingerprint` comes from the device's owner, not from the gateway. `input` is the object as you sent it; without it the record's
     own is compared.
+
+    Whether it was your application and subject that asked, this does not say; `deskgate verify-receipt` does.
 
     Raises `VerificationError` if there is no receipt, it is of another device, or the record says something else.
     """
@@ -58,10 +63,24 @@ def verify(run: Mapping[str, Any], device_fingerprint: str, *, input: Optional[M
         raise VerificationError(f"the receipt cannot be read: {error}") from None
     if fingerprint(key) != device_fingerprint:
         raise VerificationError("the receipt is of another device")
-    expected = {name: run.get(name) for name in ("run_id", "endpoint_id", "endpoint_version", "state")}
-    expected.update(v=1, kind="outcome", input_sha256=_sha256(run.get("input") if input is None else input))
-    expected.update({f"{name}_sha256": _sha256(run[name]) if name in run else None for name in ("result", "error")})
+    names = ("run_id", "endpoint_id", "endpoint_version", "conversation_id", "generation", "state")
+    expected = {name: run.get(name) for name in names}
+    expected.update(v=1, kind="outcome", error_sha256=_sha256(run["error"]) if "error" in run else None)
+    # What was deleted is not there to be compared.
+    if "result" in run or "content_deleted_at" not in run:
+        expected["result_sha256"] = _sha256(run["result"]) if "result" in run else None
     differs = [name for name, value in expected.items() if said.get(name) != value]
+    for known in (run.get("input"), None if input is None else _as_stored(input, run)):
+        if known is not None and _sha256(known) != said.get("input_sha256"):
+            differs.append("input")
     if differs:
-        raise VerificationError(f"the device did not sign this: {', '.join(differs)}")
+        raise VerificationError(f"the device did not sign this: {', '.join(dict.fromkeys(differs))}")
     return said
+
+
+def _as_stored(input: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
+    """An input as it is kept: its files have a name, a size and a digest, which the gateway adds."""
+    files, kept = input.get("files"), (run.get("input") or {}).get("files")
+    if not files or not kept or [file["file_id"] for file in files] != [file["file_id"] for file in kept]:
+        return dict(input)
+    return {**input, "files": kept}
