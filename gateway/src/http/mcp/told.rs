@@ -127,7 +127,7 @@ pub(super) fn waiting(reason: &StateReason, last_seen_at: Option<Timestamp>) -> 
         StateReasonCode::DeviceOffline => format!("waiting for the desktop (not connected{since})"),
         StateReasonCode::DeviceAsleep => format!("waiting for the desktop (asleep{since})"),
         StateReasonCode::DevicePaused => "waiting for its owner, who has paused access".to_owned(),
-        StateReasonCode::DeviceBusy => "waiting for other work of the desktop".to_owned(),
+        StateReasonCode::DeviceBusy => "waiting for the desktop to begin".to_owned(),
         StateReasonCode::ConversationBusy => "waiting for earlier messages of the conversation".to_owned(),
         StateReasonCode::ApprovalPending => "waiting for its owner to allow a step".to_owned(),
         StateReasonCode::DeviceIncompatible
