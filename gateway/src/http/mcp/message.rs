@@ -79,7 +79,7 @@ impl RpcError {
 }
 
 /// A problem document in the answer to a request.
-pub(super) fn problem(number: &Value, document: Value) -> Value {
+pub(in crate::http) fn in_answer(number: &Value, document: Value) -> Value {
     let code =
         if document["status"].as_u64().is_some_and(|status| status >= 500) { INTERNAL_ERROR } else { INVALID_REQUEST };
     json!({ "jsonrpc": "2.0", "id": number, "error": { "code": code, "message": document["detail"], "data": document } })

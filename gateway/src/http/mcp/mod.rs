@@ -40,6 +40,7 @@ use super::error::Error;
 use super::request_body::{ReceivedRequest, RequestBody};
 use crate::domain::access::{AuthenticatedRequest, Caller};
 use crate::domain::refusal::Refusal;
+pub(super) use message::in_answer;
 use message::{Era, HANDSHAKE_VERSIONS, LATEST_HANDSHAKE_VERSION, Message, RpcError, VERSIONS};
 use origin::AllowedOrigin;
 use tasks::TASKS_EXTENSION;
@@ -86,11 +87,6 @@ impl IntoResponse for Failure {
 /// The number of a request that is refused with a problem document. Clients wait for an answer that has it, some of them for ever.
 #[derive(Clone)]
 pub(super) struct RequestNumber(pub(super) Value);
-
-/// A problem document in an answer to a request.
-pub(super) fn in_answer(number: &Value, document: Value) -> Value {
-    message::problem(number, document)
-}
 
 /// `POST /mcp`
 async fn receive(

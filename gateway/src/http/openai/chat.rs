@@ -210,12 +210,8 @@ impl RunWriter for Chunks {
         }
     }
 
-    fn comment(&mut self, text: &str) {
-        let _ = write!(self.out, ": {text}\n\n");
-    }
-
-    fn take(&mut self) -> String {
-        std::mem::take(&mut self.out)
+    fn out(&mut self) -> &mut String {
+        &mut self.out
     }
 
     fn has_ended(&self) -> bool {

@@ -267,12 +267,8 @@ impl RunWriter for ResponseEvents {
         self.send_text(place, &delta.text);
     }
 
-    fn comment(&mut self, text: &str) {
-        let _ = write!(self.out, ": {text}\n\n");
-    }
-
-    fn take(&mut self) -> String {
-        std::mem::take(&mut self.out)
+    fn out(&mut self) -> &mut String {
+        &mut self.out
     }
 
     fn has_ended(&self) -> bool {
@@ -319,7 +315,7 @@ mod tests {
         }
         events.event(&event(next, EventType::UsageUpdated, json!({})), None);
         events.event(&event(next + 1, EventType::MessageCompleted, json!({ "text": whole })), None);
-        told(&events.take())
+        told(&std::mem::take(&mut events.out))
     }
 
     fn text(told: &[(u64, String)]) -> String {

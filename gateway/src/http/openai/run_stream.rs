@@ -1,5 +1,6 @@
 //! A run's stream in the form of this door.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,11 +31,13 @@ pub(super) trait RunWriter: Send + 'static {
     /// A piece of a message that is being written.
     fn piece(&mut self, delta: &MessageDelta);
 
-    /// A comment: readers skip it, and the connection is seen to live.
-    fn comment(&mut self, text: &str);
-
     /// What is to be sent by now.
-    fn take(&mut self) -> String;
+    fn out(&mut self) -> &mut String;
+
+    /// A comment: readers skip it, and the connection is seen to live.
+    fn comment(&mut self, text: &str) {
+        let _ = write!(self.out(), ": {text}\n\n");
+    }
 
     /// Whether the end was written, or its reader has it already.
     fn has_ended(&self) -> bool;
@@ -47,7 +50,7 @@ pub(super) fn followed(api: Arc<Api>, caller: Caller, stream: EventStream, write
         let mut state = state?;
         loop {
             let (api, caller, stream, writer) = &mut *state;
-            let written = writer.take();
+            let written = std::mem::take(writer.out());
             if !written.is_empty() {
                 return Some((Ok(Bytes::from(written)), Some(state)));
             }

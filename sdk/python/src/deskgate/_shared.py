@@ -9,11 +9,13 @@ import random
 import re
 import time
 import uuid
-from typing import Any, Mapping, Optional, Union
+from typing import Any, Mapping, Optional, Sequence, Union
 
 import httpx
+from typing_extensions import TypedDict
 
 from .errors import ConfigurationError, DeskgateError, NoAnswerError, ProblemError
+from .types import File
 
 MAX_TRIES = 5
 """How often one request is sent."""
@@ -95,24 +97,36 @@ def new_key() -> str:
     return f"py-{uuid.uuid4()}"
 
 
-def body_of_input(
-    text: Input,
-    *,
-    data: Optional[Mapping[str, Any]],
-    files: Optional[list[Union[str, Mapping[str, Any]]]],
-    output: Optional[Mapping[str, Any]],
-    metadata: Optional[Mapping[str, str]],
-    queue_ttl_s: Optional[int],
-    max_duration_s: Optional[int],
-) -> dict[str, Any]:
+class Work(TypedDict, total=False):
+    """What belongs to a piece of work beside its text."""
+
+    data: Optional[Mapping[str, Any]]
+    """Data that fits the service's schema of inputs."""
+    files: Optional[Sequence[Union[str, File]]]
+    """Files that were uploaded, or their identifiers."""
+    output: Optional[Mapping[str, Any]]
+    """A `name` and a `schema` for the result, where the service takes one."""
+    metadata: Optional[Mapping[str, str]]
+    """Labels of your own."""
+    queue_ttl_s: Optional[int]
+    """Seconds that it may wait for a start."""
+    max_duration_s: Optional[int]
+    """Awake seconds that it may execute."""
+
+
+def body_of(input: Input, work: Work) -> dict[str, Any]:
     """The body of a submission."""
-    given: dict[str, Any] = {"text": text} if isinstance(text, str) else dict(text)
+    unknown = set(work) - set(Work.__annotations__)
+    if unknown:
+        raise TypeError(f"unexpected keyword arguments: {', '.join(sorted(unknown))}")
+    given: dict[str, Any] = {"text": input} if isinstance(input, str) else dict(input)
+    data, files = work.get("data"), work.get("files")
     if data is not None:
         given["data"] = data
     if files:
         given["files"] = [{"file_id": file if isinstance(file, str) else file["file_id"]} for file in files]
-    optional = {"output": output, "metadata": metadata, "queue_ttl_s": queue_ttl_s, "max_duration_s": max_duration_s}
-    return {"input": given, **{name: value for name, value in optional.items() if value is not None}}
+    names = ("output", "metadata", "queue_ttl_s", "max_duration_s")
+    return {"input": given, **{name: work.get(name) for name in names if work.get(name) is not None}}
 
 
 def problem_of(answer: httpx.Response, key: Optional[str] = None) -> ProblemError:

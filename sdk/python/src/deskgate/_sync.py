@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any, Generator, Iterator, BinaryIO, List, Mapping, Optional, Union, cast
 
 import httpx
+from typing_extensions import Unpack
 
 from ._shared import (
     AGAIN,
@@ -25,8 +26,9 @@ from ._shared import (
     WAIT_SECONDS,
     EventReader,
     Input,
+    Work,
     address,
-    body_of_input,
+    body_of,
     in_header,
     new_key,
     no_answer,
@@ -188,40 +190,36 @@ class Runs:
         service_id: str,
         input: Input,
         *,
-        data: Optional[Mapping[str, Any]] = None,
-        files: Optional[List[Union[str, File]]] = None,
-        output: Optional[Mapping[str, Any]] = None,
-        metadata: Optional[Mapping[str, str]] = None,
-        queue_ttl_s: Optional[int] = None,
-        max_duration_s: Optional[int] = None,
         wait: int = 0,
         idempotency_key: Optional[str] = None,
+        **work: Unpack[Work],
     ) -> Run:
         """Submits work, once. The run is stored durably when this returns, and may not have begun.
 
         `input` is the text, or the whole object. `wait`: seconds to wait for the end, up to 60. Keep an `idempotency_key` of your own with your
         work, and a later process can ask again for the same run; without it one is made for this call.
         """
-        body = body_of_input(
-            input,
-            data=data,
-            files=cast(Any, files),
-            output=output,
-            metadata=metadata,
-            queue_ttl_s=queue_ttl_s,
-            max_duration_s=max_duration_s,
-        )
+        body = body_of(input, work)
         path, key = f"/agent-endpoints/{segment(service_id)}/runs", idempotency_key or new_key()
         return cast(Run, self._client._call("POST", path, body=body, query=params(wait=wait or None), key=key))
 
-    def ask(self, service_id: str, input: Input, *, timeout: Optional[float] = None, **submission: Any) -> Run:
+    def ask(
+        self,
+        service_id: str,
+        input: Input,
+        *,
+        timeout: Optional[float] = None,
+        idempotency_key: Optional[str] = None,
+        **work: Unpack[Work],
+    ) -> Run:
         """Submits work, waits for its end, and returns the run if it succeeded. Takes what `submit` takes, but for `wait`.
 
         Raises `RunError` if it did not succeed, and `WaitTimeoutError` if it has not ended in `timeout` seconds; then it goes on. Errors that come
         after it was accepted have its `run_id`.
         """
         ends_at = None if timeout is None else clock.monotonic() + timeout
-        run = self.submit(service_id, input, wait=min(WAIT_SECONDS, int(remaining(ends_at))), **submission)
+        wait = min(WAIT_SECONDS, int(remaining(ends_at)))
+        run = self.submit(service_id, input, wait=wait, idempotency_key=idempotency_key, **work)
         try:
             if run["phase"] != "final":
                 run = self.wait(run["run_id"], timeout=None if timeout is None else remaining(ends_at))
@@ -384,26 +382,13 @@ class Conversations:
         input: Input,
         *,
         on_busy: OnBusy = "reject",
-        data: Optional[Mapping[str, Any]] = None,
-        files: Optional[List[Union[str, File]]] = None,
-        output: Optional[Mapping[str, Any]] = None,
-        metadata: Optional[Mapping[str, str]] = None,
-        queue_ttl_s: Optional[int] = None,
-        max_duration_s: Optional[int] = None,
         wait: int = 0,
         idempotency_key: Optional[str] = None,
+        **work: Unpack[Work],
     ) -> Run:
         """Sends a message, once; it becomes a run. `on_busy`: what becomes of it while the conversation works on another one: `reject`,
         `enqueue` or `interrupt`."""
-        body = body_of_input(
-            input,
-            data=data,
-            files=cast(Any, files),
-            output=output,
-            metadata=metadata,
-            queue_ttl_s=queue_ttl_s,
-            max_duration_s=max_duration_s,
-        )
+        body = body_of(input, work)
         body.update(expected_generation=conversation["generation"], on_busy=on_busy)
         path, key = f"/conversations/{segment(conversation['conversation_id'])}/messages", idempotency_key or new_key()
         return cast(Run, self._client._call("POST", path, body=body, query=params(wait=wait or None), key=key))
